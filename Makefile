@@ -1,0 +1,34 @@
+# Everything runs in an environment of its own, .venv, made on first use from pinned versions.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: demo test lint clean
+.DELETE_ON_ERROR:
+
+demo: .venv/.core
+	$(BIN)/continual-crust demo
+
+# Tests run one per core, so each may use one thread only: two busy thread pools slow each other down tenfold.
+test: .venv/.test lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --durations=8
+
+lint: .venv/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.venv/.core: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || { echo "Making .venv (once; a few minutes)"; "$(PYTHON)" -m venv .venv; }
+	$(PIP) --upgrade pip
+	$(PIP) torch
+	$(PIP) --editable .
+	@touch $@
+
+.venv/.test: .venv/.core
+	@echo "Adding what the tests need to .venv (once; a few minutes)"
+	$(PIP) --editable '.[test]'
+	@touch $@
+
+clean:
+	rm -rf .venv build dist src/*.egg-info

@@ -1,0 +1,124 @@
+"""Image files of any format, size and depth, as one array of bytes."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from continual_crust.data.loading import Bytes, told_as
+from continual_crust.errors import InputError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+REMEDY = "replace it by a whole image in a common format such as PNG or JPEG, or remove it"
+MOST_PIXELS = 64_000_000
+"""Larger images are refused: a file of a few kilobytes can claim enough pixels to fill the memory."""
+_GREY_MODES = {"1", "L", "LA", "La", "I", "F"}
+_ORIENTATION = 0x0112
+_SIDEWAYS = range(5, 9)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What an image file says about itself before it is decoded."""
+
+    width: int
+    height: int
+    colour: bool
+
+
+def survey(paths: Sequence[Path]) -> list[Header]:
+    """Read the headers of image files, refusing files that are not images and images that are too large."""
+    import PIL.Image
+
+    headers = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
+        for path in paths:
+            with told_as(f"{path} cannot be read", REMEDY), PIL.Image.open(path) as image:
+                headers.append(_header(image, path))
+    return headers
+
+
+def _header(image: Image, path: Path) -> Header:
+    width, height = image.size
+    if width * height > MOST_PIXELS:
+        raise InputError(f"{path} has {width} × {height} pixels, more than {MOST_PIXELS:,}; {REMEDY}.")
+    if "exif" in image.info and image.getexif().get(_ORIENTATION) in _SIDEWAYS:
+        width, height = height, width
+    # The part after a semicolon, as in I;16, only says how values are stored.
+    return Header(width, height, colour=image.mode.partition(";")[0] not in _GREY_MODES)
+
+
+def decode(paths: Sequence[Path], size: tuple[int, int], crop: bool, colour: bool) -> Bytes:
+    """Decode image files that :func:`survey` accepted.
+
+    Parameters
+    ----------
+    paths
+        The files.
+    size
+        Width and height of the result.
+    crop
+        Cut to the size around the centre, with black where an image is smaller. Otherwise scale to it.
+    colour
+        Three channels rather than one.
+
+    Returns
+    -------
+    ndarray
+        Bytes, shape (files, channels, height, width).
+    """
+    import PIL.Image
+
+    width, height = size
+    channels = 3 if colour else 1
+    decoded = np.empty((len(paths), channels, height, width), np.uint8)
+
+    def decode_one(position: int) -> None:
+        path = paths[position]
+        with told_as(f"{path} cannot be read", REMEDY), PIL.Image.open(path) as image:
+            fitted = _fit(_in_bytes(image, path).convert("RGB" if colour else "L"), size, crop)
+            decoded[position] = np.asarray(fitted).reshape(height, width, channels).transpose(2, 0, 1)
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for _ in pool.map(decode_one, range(len(paths))):
+            pass
+    return decoded
+
+
+def _in_bytes(image: Image, path: Path) -> Image:
+    """The image the right way up, eight bits deep, on white where it is transparent."""
+    import PIL.Image
+    from PIL import ImageOps
+
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith(("I", "F")):
+        values = np.asarray(image)
+        if image.mode == "F" or values.min() < 0 or values.max() > 0xFFFF:
+            raise InputError(f"{path} has pixels of more than 16 bits; save it with 8 or 16 bits a channel.")
+        # Pillow's own conversion would cut off at 255 instead of scaling.
+        return PIL.Image.fromarray(np.round(values / 257).astype(np.uint8))
+    if image.mode in {"LA", "La", "PA", "RGBA", "RGBa"} or "transparency" in image.info:
+        white = PIL.Image.new("RGBA", image.size, "white")
+        return PIL.Image.alpha_composite(white, image.convert("RGBA"))
+    return image
+
+
+def _fit(image: Image, size: tuple[int, int], crop: bool) -> Image:
+    import PIL.Image
+
+    if image.size == size:
+        return image
+    if not crop:
+        return image.resize(size, PIL.Image.Resampling.BILINEAR)
+    left, top = (image.width - size[0]) // 2, (image.height - size[1]) // 2
+    return image.crop((left, top, left + size[0], top + size[1]))

@@ -1,0 +1,100 @@
+"""What a strategy may see of the data, and what it may not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Images with the labels they were *given*, right or wrong. All tensors share their first dimension.
+
+    Indexing with a tensor of positions or a mask gives the chosen samples.
+    """
+
+    images: Tensor
+    """Bytes, shape (n, channels, height, width)."""
+    labels: Tensor
+    """Given class of each image, int64."""
+    ids: Tensor
+    """Opaque name of each image within its stream, int64; evaluation can look it up, a strategy cannot."""
+    weights: Tensor
+    """How much each image counts in the loss, float32."""
+
+    @classmethod
+    def of(cls, images: Tensor, labels: Tensor, ids: Tensor | None = None, weights: Tensor | None = None) -> Samples:
+        """Samples from images and labels; ids count up and weights are one unless given."""
+        return cls(
+            images=images,
+            labels=labels,
+            ids=torch.arange(len(labels)) if ids is None else ids,
+            weights=torch.ones(len(labels), device=labels.device) if weights is None else weights,
+        )
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """All samples of the parts, in order. There must be at least one part."""
+        return cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: Tensor) -> Self:
+        return type(self)(*(getattr(self, field.name)[index] for field in fields(self)))
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same samples on a device."""
+        return type(self)(*(getattr(self, field.name).to(device) for field in fields(self)))
+
+    def of_class(self, label: int) -> Self:
+        """The samples that were given this label."""
+        return self[self.labels == label]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What really is in the training images. Only evaluation receives it; both tensors are indexed by id."""
+
+    labels: Tensor
+    """True class of each image, int64."""
+    flipped: Tensor
+    """Whether the given label is wrong, bool."""
+    perturbed: Tensor
+    """Whether the image itself was corrupted, bool."""
+
+    def is_clean(self, ids: Tensor) -> Tensor:
+        """Whether each of these images is itself undamaged and carries its true label."""
+        ids = ids.cpu()
+        return ~(self.flipped[ids] | self.perturbed[ids])
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A classification data set as its source delivers it: clean, complete, in memory."""
+
+    name: str
+    train_images: Tensor
+    """Bytes, shape (n, channels, height, width)."""
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+    class_names: tuple[str, ...]
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are."""
+        return len(self.class_names)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of every image."""
+        channels, height, width = self.train_images.shape[1:]
+        return int(channels), int(height), int(width)

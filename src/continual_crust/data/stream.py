@@ -1,0 +1,100 @@
+"""A data set as a stream of experiences, each bringing new classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from continual_crust.data.noise import Noise, corrupt
+from continual_crust.data.samples import Dataset, Samples, Truth
+from continual_crust.errors import InputError
+from continual_crust.randomness import generator_for
+
+
+@dataclass(frozen=True)
+class Experience:
+    """One step of the stream: new classes, and every training image that was given one of them."""
+
+    classes: tuple[int, ...]
+    samples: Samples
+
+
+class Stream:
+    """Experiences for a strategy, and for evaluation the clean test sets and the truth about the noise.
+
+    Parameters
+    ----------
+    dataset
+        Clean data.
+    noise
+        What to corrupt in the training images. Test images and labels stay clean.
+    seed
+        Decides the class order and the noise, independently of one another.
+    first_classes, classes_per_experience
+        How many classes the first and every later experience bring; the last may bring fewer.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        noise: Noise | None = None,
+        seed: int = 0,
+        first_classes: int = 2,
+        classes_per_experience: int = 1,
+    ) -> None:
+        if first_classes < 1 or classes_per_experience < 1:
+            raise InputError("an experience needs at least one class; give numbers of classes of 1 or more.")
+        self.dataset = dataset
+        order = torch.randperm(dataset.classes, generator=generator_for(seed, "order")).tolist()
+        self.groups: tuple[tuple[int, ...], ...] = (
+            tuple(order[:first_classes]),
+            *(
+                tuple(order[start : start + classes_per_experience])
+                for start in range(first_classes, len(order), classes_per_experience)
+            ),
+        )
+        given = corrupt(
+            dataset.train_images,
+            dataset.train_labels,
+            dataset.classes,
+            noise or Noise(),
+            generator_for(seed, "noise"),
+        )
+        self._images, self._labels = given.images, given.labels
+        # Sources deliver images sorted by class, so a position would betray the true label. Ids are drawn instead.
+        self._ids = torch.randperm(len(given.labels), generator=generator_for(seed, "ids"))
+        position = torch.argsort(self._ids)
+        self.truth = Truth(
+            labels=dataset.train_labels[position],
+            flipped=given.flipped[position],
+            perturbed=given.perturbed[position],
+        )
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __getitem__(self, index: int) -> Experience:
+        chosen = _among(self._labels, self.groups[index])
+        # In order of id, because the order of the source would betray the true label as a position would.
+        chosen = chosen[torch.argsort(self._ids[chosen])]
+        samples = Samples.of(self._images[chosen], self._labels[chosen], self._ids[chosen])
+        return Experience(self.groups[index], samples)
+
+    def __iter__(self) -> Iterator[Experience]:
+        return (self[index] for index in range(len(self)))
+
+    def test(self, index: int) -> tuple[Tensor, Tensor]:
+        """Clean test images and true labels of one experience's classes."""
+        chosen = _among(self.dataset.test_labels, self.groups[index])
+        return self.dataset.test_images[chosen], self.dataset.test_labels[chosen]
+
+    def images_of(self, ids: Tensor) -> Tensor:
+        """The training images as given, by id: for pictures of what a strategy kept."""
+        return self._images[torch.argsort(self._ids)[ids.cpu()]]
+
+
+def _among(labels: Tensor, classes: tuple[int, ...]) -> Tensor:
+    return torch.isin(labels, torch.tensor(classes)).nonzero().flatten()

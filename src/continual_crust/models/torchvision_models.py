@@ -1,0 +1,63 @@
+"""torchvision's networks, fitted to our image shapes and numbers of classes."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from continual_crust.errors import InputError
+from continual_crust.torchvision_remedy import import_torchvision
+
+SMALL_IMAGE = 64
+"""Up to this many pixels a ResNet keeps its resolution at the start instead of quartering it."""
+
+
+def resnet18(image_shape: tuple[int, int, int], classes: int, pretrained: bool) -> nn.Module:
+    """ResNet-18; with the usual 3x3 stem and no first pooling for images up to 64 pixels."""
+    models = import_torchvision().models
+    channels, height, width = image_shape
+    small = max(height, width) <= SMALL_IMAGE
+    if pretrained and small:
+        raise InputError(
+            f"resnet18's pretrained weights belong to its large-image stem, and images of {height}x{width} use the "
+            "small one; leave out --pretrained or use images above 64 pixels."
+        )
+    network = models.resnet18(weights="DEFAULT" if pretrained else None)
+    if small:
+        network.conv1 = nn.Conv2d(channels, 64, kernel_size=3, stride=1, padding=1, bias=False)
+        network.maxpool = nn.Identity()
+    elif channels != 3:
+        network.conv1 = _with_channels(network.conv1, channels, pretrained)
+    network.fc = nn.Linear(network.fc.in_features, classes)
+    return _as_module(network)
+
+
+def efficientnet_v2_s(image_shape: tuple[int, int, int], classes: int, pretrained: bool) -> nn.Module:
+    """EfficientNetV2-S."""
+    models = import_torchvision().models
+    network = models.efficientnet_v2_s(weights="DEFAULT" if pretrained else None)
+    stem = network.features[0]
+    if image_shape[0] != 3:
+        stem[0] = _with_channels(stem[0], image_shape[0], pretrained)
+    network.classifier[-1] = nn.Linear(network.classifier[-1].in_features, classes)
+    return _as_module(network)
+
+
+def _with_channels(convolution: nn.Conv2d, channels: int, pretrained: bool) -> nn.Conv2d:
+    """A first convolution for another number of channels; pretrained filters are summed over colour and spread."""
+    first = nn.Conv2d(
+        channels,
+        convolution.out_channels,
+        kernel_size=convolution.kernel_size,  # type: ignore[arg-type]
+        stride=convolution.stride,  # type: ignore[arg-type]
+        padding=convolution.padding,  # type: ignore[arg-type]
+        bias=False,
+    )
+    if pretrained:
+        spread = convolution.weight.detach().sum(dim=1, keepdim=True) / channels
+        first.weight.data.copy_(spread.expand_as(first.weight))
+    return first
+
+
+def _as_module(network: object) -> nn.Module:
+    assert isinstance(network, nn.Module)
+    return network

@@ -1,0 +1,99 @@
+"""Selectors by name: the same question (which samples of this class?) put to any rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from continual_crust.errors import InputError, unknown_name
+from continual_crust.selection.coreset import Coreset, checked_size
+from continual_crust.selection.crust import RULES, cosine_crust, crust
+from continual_crust.selection.gradients import GradientSpace, last_layer_gradients
+from continual_crust.selection.points import Points
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a network makes of the samples of one class."""
+
+    features: Tensor
+    """Input of its last layer, (n, d)."""
+    logits: Tensor
+    """Its output, (n, classes)."""
+    labels: Tensor
+    """Given classes, (n,)."""
+    weight: Tensor
+    """Weights of its last layer, (classes, d)."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def gradients(self, space: GradientSpace) -> Points:
+        """Last-layer gradients in the given space."""
+        return last_layer_gradients(self.features, self.logits, self.labels, self.weight, space)
+
+
+@dataclass(frozen=True)
+class SelectorConfig:
+    """Which samples of a class to keep, and how to find them."""
+
+    name: str = "crust"
+    """One of ``SELECTORS``."""
+    rule: str = "centrality"
+    """Inside CRUST and CosineCRUST: ``centrality`` (CRUST as released) or ``facility_location`` (as written)."""
+    space: GradientSpace = GradientSpace.INPUT
+    """Inside CRUST and CosineCRUST: which gradients are compared."""
+    clusters: int = 2
+    """CosineCRUST: number of spectral clusters."""
+    min_cluster: float = 0.3
+    """CosineCRUST's n_A: clusters below this share (under 1) or number (1 or more) of samples are dropped."""
+
+    def __post_init__(self) -> None:
+        if self.name not in SELECTORS:
+            raise unknown_name("selector", self.name, SELECTORS)
+        if self.rule not in RULES:
+            raise unknown_name("selection rule", self.rule, RULES)
+        if self.clusters < 1:
+            raise InputError(f"clusters is {self.clusters}; give a number of 1 or more.")
+        if self.min_cluster < 0:
+            raise InputError(f"min_cluster is {self.min_cluster}; give a share below 1 or a number of samples.")
+        object.__setattr__(self, "space", GradientSpace(self.space))
+
+
+def select(config: SelectorConfig, candidates: Candidates, size: int, generator: torch.Generator) -> Coreset:
+    """Choose `size` samples of one class; `generator` is a CPU generator for rules that draw."""
+    return SELECTORS[config.name](config, candidates, size, generator)
+
+
+def _crust(config: SelectorConfig, candidates: Candidates, size: int, generator: torch.Generator) -> Coreset:
+    return crust(candidates.gradients(config.space), size, rule=config.rule)
+
+
+def _cosine_crust(config: SelectorConfig, candidates: Candidates, size: int, generator: torch.Generator) -> Coreset:
+    return cosine_crust(
+        candidates.gradients(config.space),
+        size,
+        rule=config.rule,
+        clusters=config.clusters,
+        min_cluster=config.min_cluster,
+        generator=generator,
+    )
+
+
+def _random(config: SelectorConfig, candidates: Candidates, size: int, generator: torch.Generator) -> Coreset:
+    device = candidates.labels.device
+    size = checked_size(size, candidates.labels)
+    indices = torch.randperm(len(candidates), generator=generator)[:size].to(device)
+    weights = torch.full((size,), len(candidates) / max(size, 1), device=device)
+    return Coreset(indices, weights, gains=torch.ones(size, dtype=torch.float64, device=device))
+
+
+Selector = Callable[[SelectorConfig, Candidates, int, torch.Generator], Coreset]
+SELECTORS: dict[str, Selector] = {
+    "crust": _crust,
+    "cosine_crust": _cosine_crust,
+    "random": _random,
+}

@@ -1,0 +1,144 @@
+"""What all strategies share: a network, a memory for each class, and the order in which an experience is handled."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from continual_crust.data.samples import Samples
+from continual_crust.data.stream import Experience
+from continual_crust.randomness import PrivateRandomness, generator_for, seed_for
+from continual_crust.selection.coreset import Coreset
+from continual_crust.selection.selectors import Candidates, SelectorConfig, select
+from continual_crust.strategies.network import Network
+from continual_crust.strategies.training import Loss, Phase, Training
+
+
+class Observer(Protocol):
+    """Someone who wants to know how far a strategy has come."""
+
+    def __call__(self, phase: str, epoch: int, epochs: int) -> None:
+        """Called after each epoch: in which phase, how many of its epochs are done, how many it has."""
+
+
+class Strategy(ABC):
+    """A way to learn classes one after another. It sees images and given labels, never the truth about them.
+
+    Parameters
+    ----------
+    model
+        A classifier that ends in a linear layer wide enough for all classes to come.
+    training
+        Epochs, memory, optimizer.
+    selector
+        Which samples of a class to remember; the strategy's own choice if not given.
+    seed
+        Decides batches, dropout and random choices; the program's own random state is left alone.
+    device
+        Where to train.
+    observer
+        Called after every epoch.
+    """
+
+    name: ClassVar[str]
+    """How the method is called on the command line and in results."""
+    summary: ClassVar[str]
+    """The method in one line."""
+    default_selector: ClassVar[SelectorConfig]
+    """What it remembers when nothing else is asked for."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        training: Training | None = None,
+        selector: SelectorConfig | None = None,
+        *,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        observer: Observer | None = None,
+    ) -> None:
+        self.training = training or Training()
+        self.selector = selector or self.default_selector
+        self.network = Network(model, torch.device(device))
+        self.memory: dict[int, Samples] = {}
+        self.selection_seconds = 0.0
+        self._observer = observer
+        self._generator = generator_for(seed, "training")
+        self._randomness = PrivateRandomness(seed_for(seed, "dropout"), self.network.device)
+
+    def learn(self, experience: Experience) -> None:
+        """Learn an experience's classes and remember some of its samples. Its data may be forgotten afterwards."""
+        self.network.measure_normalization(experience.samples.images)
+        with self._randomness.in_force():
+            self._learn(experience.classes, experience.samples.to(self.network.device))
+
+    @abstractmethod
+    def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
+        """The method itself; `new` lies on the device."""
+
+    def predict_logits(self, images: Tensor) -> Tensor:
+        """Scores of all classes for each image."""
+        return self.network.evaluate(images)[1]
+
+    def predict(self, images: Tensor) -> Tensor:
+        """The most likely class of each image."""
+        return self.predict_logits(images).argmax(dim=1)
+
+    def remembered(self) -> Samples | None:
+        """The memories of all classes together, or nothing yet."""
+        parts = [samples for samples in self.memory.values() if len(samples)]
+        return Samples.concatenate(parts) if parts else None
+
+    def _phase(self, loss: Loss | None = None) -> Phase:
+        """A stretch of training with a fresh optimizer; by default under weighted cross-entropy."""
+        return Phase(self.network, loss or self._cross_entropy, self.training, self._generator)
+
+    def _epochs(self, phase: str, count: int) -> Iterator[int]:
+        """Count through a phase's epochs, telling the observer after each."""
+        for epoch in range(count):
+            yield epoch
+            if self._observer is not None:
+                self._observer(phase, epoch + 1, count)
+
+    def _cross_entropy(self, batch: Samples) -> Tensor:
+        losses = functional.cross_entropy(self.network.logits(batch.images), batch.labels, reduction="none")
+        return (batch.weights * losses).mean()
+
+    def _remember(self, classes: Sequence[int], new: Samples) -> None:
+        """Set the memory of each class to a fresh selection among its new samples."""
+        with self._timed_selection():
+            for label in classes:
+                own = new.of_class(label)
+                if not len(own):
+                    # Possible under heavy noise: no image at all was given this label.
+                    self.memory[label] = own
+                    continue
+                coreset = self._select(own)
+                self.memory[label] = self._weighted(own[coreset.indices], coreset)
+
+    def _select(self, samples: Samples) -> Coreset:
+        features, logits = self.network.evaluate(samples.images)
+        candidates = Candidates(features, logits, samples.labels, self.network.head_weight.detach())
+        return select(self.selector, candidates, self.training.memory_per_class, self._generator)
+
+    def _weighted(self, chosen: Samples, coreset: Coreset) -> Samples:
+        """Samples that count for their cluster in the loss, on average one, if that is asked for."""
+        if not self.training.weighted_loss or not len(coreset):
+            return chosen
+        weights = coreset.weights / coreset.weights.mean()
+        return Samples(chosen.images, chosen.labels, chosen.ids, weights)
+
+    @contextmanager
+    def _timed_selection(self) -> Iterator[None]:
+        self.network.synchronize()
+        start = time.perf_counter()
+        yield
+        self.network.synchronize()
+        self.selection_seconds += time.perf_counter() - start

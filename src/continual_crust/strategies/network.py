@@ -1,0 +1,77 @@
+"""A network on its device, fed with bytes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from continual_crust.models import features_and_logits, last_linear
+
+CHUNK_PIXELS = 1 << 22
+"""How many input values are evaluated at a time: enough to keep a GPU busy, little enough for any memory."""
+
+
+class Network:
+    """A classifier with its input normalisation. Images stay bytes until a batch of them is needed.
+
+    The normalisation (mean and spread of each channel) is measured on the first images the learner ever sees, as
+    nothing else is known at that time, and stays fixed.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        self.model = model.to(device)
+        self.device = device
+        self.mean: Tensor | None = None
+        self.std: Tensor | None = None
+        last_linear(model)
+
+    @property
+    def head_weight(self) -> Tensor:
+        """Weights of the last layer."""
+        return last_linear(self.model).weight
+
+    def measure_normalization(self, images: Tensor) -> None:
+        """Fix mean and spread of each channel, once."""
+        if self.mean is not None or not len(images):
+            return
+        count, total, squares = 0, 0.0, 0.0
+        for part in images.split(_chunk(images)):
+            values = part.to(self.device).double().transpose(0, 1).flatten(1)
+            count += values.shape[1]
+            total, squares = total + values.sum(dim=1), squares + values.square().sum(dim=1)
+        mean = torch.as_tensor(total / count)
+        std = torch.as_tensor(squares / count - mean.square()).clamp(min=0).sqrt()
+        std[std < 1] = 1  # a constant channel: nothing to scale
+        self.mean, self.std = (value.float().view(1, -1, 1, 1) for value in (mean, std))
+
+    def logits(self, images: Tensor) -> Tensor:
+        """Output for a batch of bytes, in whatever mode the model is in."""
+        output: Tensor = self.model(self._normalized(images))
+        return output
+
+    def features_and_logits(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Input and output of the last layer for a batch of bytes, in whatever mode the model is in."""
+        return features_and_logits(self.model, self._normalized(images))
+
+    @torch.no_grad()
+    def evaluate(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Input and output of the last layer for any number of images, in evaluation mode, without gradients."""
+        was_training = self.model.training
+        self.model.eval()
+        parts = [self.features_and_logits(part.to(self.device)) for part in images.split(_chunk(images))]
+        self.model.train(was_training)
+        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+    def synchronize(self) -> None:
+        """Wait until the device has done everything it was asked for, so that a clock can be read."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def _normalized(self, images: Tensor) -> Tensor:
+        if self.mean is None or self.std is None:
+            return images.float()
+        return (images.float() - self.mean) / self.std
+
+
+def _chunk(images: Tensor) -> int:
+    return max(1, CHUNK_PIXELS // max(1, images[0].numel()))

@@ -1,0 +1,50 @@
+"""Everything that determines a run, in one frozen object."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any
+
+from continual_crust.data.noise import Noise
+from continual_crust.selection.selectors import SelectorConfig
+from continual_crust.strategies.training import Training
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run: a method on a noisy stream of a data set. Two equal configurations give equal results on one machine."""
+
+    dataset: str
+    """Name of a data source."""
+    method: str
+    """Name of a strategy."""
+    model: str
+    """Name of a network."""
+    noise: Noise = field(default_factory=Noise)
+    """What is wrong with the training images."""
+    seed: int = 0
+    """Decides class order, noise, initial weights and batches, each by a generator of its own."""
+    training: Training = field(default_factory=Training)
+    """Epochs, memory, optimizer."""
+    selector: SelectorConfig = field(default_factory=SelectorConfig)
+    """Which samples of a class to remember."""
+    first_classes: int = 2
+    """Classes in the first experience."""
+    classes_per_experience: int = 1
+    """Classes in every later experience."""
+    image_size: int | None = None
+    """Side of the square images are brought to; the source's own choice if not given."""
+    crop: bool = False
+    """Reach that size by cropping the centre instead of resizing."""
+    pretrained: bool = False
+    """Start from torchvision's weights."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values only, ready for YAML or JSON."""
+        plain: dict[str, Any] = asdict(self, dict_factory=_plain)
+        return plain | {"noise": str(self.noise)}
+
+
+def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value.value if isinstance(value, Enum) else value for name, value in items}

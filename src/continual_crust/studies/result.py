@@ -1,0 +1,96 @@
+"""What a run leaves behind."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import tempfile
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from continual_crust.errors import InputError
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The numbers of one run, as in its ``result.json``."""
+
+    method: str
+    dataset: str
+    noise: str
+    seed: int
+    accuracy_matrix: list[list[float]]
+    """Row i, column j: accuracy on experience j's test images after training on experience i."""
+    accuracy: float
+    """Mean over experiences after the last one."""
+    forgetting: float | None
+    """Mean loss of accuracy over all pairs of experiences; None where there is no pair."""
+    purity: float | None
+    """Mean over classes of the clean share of the memory; None where nothing is remembered."""
+    purity_per_class: dict[str, float]
+    """By class name, after the last experience."""
+    purity_per_experience: list[float | None]
+    """Mean purity of the new classes' memory as each experience leaves it."""
+    experiences: list[list[str]]
+    """Names of the classes each experience brought."""
+    seconds: float
+    """Training and selection, without evaluation."""
+    selection_seconds: float
+    """Selection alone."""
+    device: str
+    versions: dict[str, str]
+
+    def write(self, path: Path) -> None:
+        """Store as JSON; NaN, which JSON lacks, becomes null."""
+        write_atomically(path, json.dumps(_without_nan(asdict(self)), indent=1, allow_nan=False) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> RunResult:
+        """Load what :meth:`write` stored."""
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise InputError(f"there is no result at {path}; give the folder of a finished run.") from None
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{path} is not a result of a run ({error}); run it again.") from None
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file so that it is there whole or not at all, whenever the program or the machine stops."""
+    data = content.encode() if isinstance(content, str) else content
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def versions() -> dict[str, str]:
+    """What the numbers may depend on."""
+    found = {"python": platform.python_version()}
+    for package in ("continual-crust", "torch", "torchvision", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # running from a source tree that was never installed
+            found[package] = "not installed"
+    return found
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    return value
