@@ -26,10 +26,10 @@ _SIDE = 28
 _MOST_ITEMS = 60_000
 _GZIP_START = b"\x1f\x8b"
 _OFFICIAL_TEST_LABELS = {
-    "27ae3e4e09519cfbb04c329615203637": "mnist",
-    "15d484375f8d13e6eb1aabb0c3f46965": "fashionmnist",
+    "073c3904dfbd3e141ff8aa01cfde6b15": "mnist",
+    "8dea97a4e78c1bd1b5a6e8efbb870b6e": "fashionmnist",
 }
-"""MD5 of the uncompressed test labels. The two sets name their files alike, so only this tells them apart."""
+"""MD5 of the test labels. The two sets name their files alike, so only content tells them apart."""
 
 
 @dataclass(frozen=True)

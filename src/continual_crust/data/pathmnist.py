@@ -88,7 +88,7 @@ def _read_part(
     with _array(path, archive, f"{part}_labels") as (stream, shape, dtype):
         if shape[1:] not in {(), (1,)} or dtype.kind not in "iu" or not 1 <= shape[0] <= _MOST_IMAGES:
             raise InputError(f"{path} has {part}_labels of shape {shape} and type {dtype}; {_DAMAGED}.")
-        labels = np.frombuffer(stream.read(), dtype).reshape(-1).astype(np.int64)
+        labels = np.frombuffer(stream.read(shape[0] * dtype.itemsize), dtype).reshape(-1).astype(np.int64)
     if labels.min() < 0 or labels.max() >= len(CLASS_NAMES):
         raise InputError(f"{path} has {part}_labels outside 0 to {len(CLASS_NAMES) - 1}; {_DAMAGED}.")
     keep = np.zeros(len(labels), bool)

@@ -11,12 +11,17 @@ from continual_crust.selection.points import Points, blocks, device_of, distance
 CACHED_DISTANCES = 1 << 28
 """Up to this many distances (1 GiB) are computed once and kept; beyond, rows are computed when needed."""
 
+TIE = 1e-6
+"""Gains closer than this share of the largest distance differ by rounding only: distances are float32."""
+
 
 def facility_location(points: Points, size: int) -> Coreset:
     """Choose medoids one by one, each the point that most reduces the total distance to the nearest medoid.
 
-    Maximises F(S) = Σᵢ max over j in S of (d₀ - dᵢⱼ), where d₀ is the largest distance, by exact greedy steps;
-    among equal gains the lowest index wins. F is monotone and submodular, so gains never rise.
+    Maximises F(S) = Σᵢ max over j in S of (d₀ - dᵢⱼ), where d₀ is the largest distance, by exact greedy steps. F is
+    monotone and submodular, so gains never rise. Equal gains are common (two points that would cover just one
+    another always tie); the more central of the two wins, then the lower index, so that the order of the points
+    does not matter.
 
     Parameters
     ----------
@@ -49,8 +54,10 @@ def facility_location(points: Points, size: int) -> Coreset:
     totals, farthest = rows.totals_and_farthest()
     nearest = torch.full_like(totals, farthest, dtype=torch.float32)
     candidate_gains = len(points) * farthest - totals
+    tie = TIE * farthest
     for step in range(size):
-        pick = candidate_gains.argmax()
+        best = candidate_gains.max()
+        pick = torch.where(candidate_gains >= best - tie, totals, torch.inf).argmin()
         indices[step], gains[step] = pick, candidate_gains[pick]
         to_pick = rows.of(pick[None])[0]
         closer = (to_pick < nearest).nonzero().flatten()

@@ -8,10 +8,11 @@ import os
 import platform
 import tempfile
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from continual_crust import __version__
 from continual_crust.errors import InputError
 
 
@@ -77,13 +78,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 def versions() -> dict[str, str]:
     """What the numbers may depend on."""
-    found = {"python": platform.python_version()}
-    for package in ("continual-crust", "torch", "torchvision", "numpy"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # running from a source tree that was never installed
-            found[package] = "not installed"
-    return found
+    libraries = {name: version(name) for name in ("torch", "torchvision", "numpy")}
+    return {"continual_crust": __version__, "python": platform.python_version(), **libraries}
 
 
 def _without_nan(value: Any) -> Any:

@@ -1,0 +1,251 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from continual_crust.errors import InputError, unknown_name
+
+app = typer.Typer(
+    help="Learn new classes one after another from partly wrong data, without forgetting the old ones.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+console = Console()
+
+DATA = "Data and noise"
+TRAINING = "Training (defaults: the paper's table for the data set)"
+SELECTION = "Selection of the memory"
+
+
+@app.command()
+def run(
+    dataset: Annotated[str, typer.Option(help="Data set; see `continual-crust datasets`.", rich_help_panel=DATA)],
+    method: Annotated[str, typer.Option(help="Method; see `continual-crust methods`.")] = "cosine_crust",
+    seed: Annotated[int, typer.Option(help="Decides class order, noise, initial weights and batches.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results [default: one under runs/].")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in that folder.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder that holds the data [default: data/].", rich_help_panel=DATA)
+    ] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="Fetch the data if it is missing.", rich_help_panel=DATA)
+    ] = False,
+    noise: Annotated[
+        str,
+        typer.Option(
+            help="KIND:LEVEL with KIND label, salt_and_pepper or uniform and LEVEL the share of images, or none.",
+            rich_help_panel=DATA,
+        ),
+    ] = "none",
+    first_classes: Annotated[
+        int, typer.Option(help="Classes in the first experience.", rich_help_panel=DATA, min=1)
+    ] = 2,
+    classes_per_experience: Annotated[
+        int, typer.Option(help="Classes in every later experience.", rich_help_panel=DATA, min=1)
+    ] = 1,
+    image_size: Annotated[
+        int | None, typer.Option(help="Side of the images in pixels, where a source can choose.", rich_help_panel=DATA)
+    ] = None,
+    crop: Annotated[
+        bool, typer.Option("--crop", help="Crop the centre to that size instead of resizing.", rich_help_panel=DATA)
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="simple_cnn, resnet18 or efficientnet_v2_s.", rich_help_panel=TRAINING)
+    ] = None,
+    pretrained: Annotated[
+        bool, typer.Option("--pretrained", help="Start from torchvision's weights.", rich_help_panel=TRAINING)
+    ] = False,
+    phase1_epochs: Annotated[
+        int | None, typer.Option("--phase1-epochs", "-m", help="Epochs on all new data.", rich_help_panel=TRAINING)
+    ] = None,
+    phase2_epochs: Annotated[
+        int | None,
+        typer.Option("--phase2-epochs", "-n", help="Epochs on re-selected coresets.", rich_help_panel=TRAINING),
+    ] = None,
+    memory: Annotated[
+        int | None, typer.Option("--memory", "-k", help="Samples kept for each class.", rich_help_panel=TRAINING)
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Adam's learning rate.", rich_help_panel=TRAINING)] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Adam's weight decay.", rich_help_panel=TRAINING)] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples in a step.", rich_help_panel=TRAINING)] = None,
+    weighted_loss: Annotated[
+        bool,
+        typer.Option(
+            "--weighted-loss", help="Let a kept sample count for those it stands for.", rich_help_panel=TRAINING
+        ),
+    ] = False,
+    rule: Annotated[
+        str,
+        typer.Option(
+            help="Inside CRUST: centrality (CRUST as released; stays clean under noise) or facility_location (as the "
+            "paper writes it; covers everything, noise included).",
+            rich_help_panel=SELECTION,
+        ),
+    ] = "centrality",
+    space: Annotated[
+        str, typer.Option(help="Gradients at the last layer's logits, input or parameters.", rich_help_panel=SELECTION)
+    ] = "input",
+    clusters: Annotated[int, typer.Option(help="CosineCRUST: clusters to look for.", rich_help_panel=SELECTION)] = 2,
+    min_cluster: Annotated[
+        float,
+        typer.Option(
+            "--min-cluster",
+            "--n-a",
+            help="CosineCRUST: drop clusters under this share (below 1) or number of samples.",
+            rich_help_panel=SELECTION,
+        ),
+    ] = 0.3,
+) -> None:
+    """Learn one noisy stream with one method and write the result, its configuration and figures to a folder."""
+    from continual_crust.data import SOURCES, Noise, load_dataset
+    from continual_crust.report.run_figures import write_run_figures
+    from continual_crust.selection.gradients import GradientSpace
+    from continual_crust.strategies import strategy_named
+    from continual_crust.studies.config import RunConfig
+    from continual_crust.studies.defaults import defaults_for
+    from continual_crust.studies.run import choose_device, execute, prepare_folder
+
+    parsed_noise = Noise.parse(noise)
+    strategy = strategy_named(method)
+    if dataset not in SOURCES:
+        raise unknown_name("data set", dataset, SOURCES)
+    if space not in {known.value for known in GradientSpace}:
+        raise unknown_name("gradient space", space, (known.value for known in GradientSpace))
+    defaults = defaults_for(dataset, parsed_noise.kind)
+    asked = {
+        "phase1_epochs": phase1_epochs,
+        "phase2_epochs": phase2_epochs,
+        "memory_per_class": memory,
+        "learning_rate": lr,
+        "weight_decay": weight_decay,
+        "batch_size": batch_size,
+        "weighted_loss": weighted_loss,
+    }
+    config = RunConfig(
+        dataset=dataset,
+        method=method,
+        model=model or defaults.model,
+        noise=parsed_noise,
+        seed=seed,
+        training=replace(defaults.training, **{name: value for name, value in asked.items() if value is not None}),
+        selector=replace(
+            strategy.default_selector,
+            rule=rule,
+            space=GradientSpace(space),
+            clusters=clusters,
+            min_cluster=min_cluster,
+        ),
+        first_classes=first_classes,
+        classes_per_experience=classes_per_experience,
+        image_size=image_size,
+        crop=crop,
+        pretrained=pretrained,
+    )
+    where = choose_device(device)
+    folder = out or Path("runs") / f"{dataset}-{method}-{str(parsed_noise).replace(':', '-')}-seed{seed}"
+    with console.status(f"reading {dataset}"):
+        data = load_dataset(dataset, data_root, download=download, image_size=image_size, crop=crop)
+    prepare_folder(folder, config, overwrite)
+
+    from continual_crust.progress import RunProgress, progress_bar
+
+    with progress_bar(console) as bar:
+        progress = RunProgress(bar, config.training.epochs)
+        finished = execute(config, data, where, progress.epoch, progress.experience)
+    write_run_figures(finished, folder / "figures")
+    finished.result.write(folder / "result.json")
+    _print_results([finished.result])
+    console.print(f"[dim]written to[/dim] {folder}")
+
+
+@app.command()
+def demo(
+    seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 5,
+    level: Annotated[float, typer.Option(help="Share of wrong labels.", min=0, max=1)] = 0.4,
+    out: Annotated[Path, typer.Option(help="Folder for the page and its figures.")] = Path("runs/demo"),
+) -> None:
+    """Compare replay with both CRUST methods on small noisy digits, and show what each remembered."""
+    from continual_crust.data import Noise, NoiseKind, load_dataset
+    from continual_crust.progress import RunProgress, progress_bar
+    from continual_crust.report.demo_page import demo_run, write_demo_page
+    from continual_crust.strategies import strategy_named
+    from continual_crust.studies.config import RunConfig
+    from continual_crust.studies.defaults import defaults_for
+    from continual_crust.studies.run import choose_device, execute, prepare_folder
+
+    data = load_dataset("digits")
+    defaults = defaults_for("digits", NoiseKind.LABEL)
+    plan = [
+        RunConfig(
+            dataset="digits",
+            method=method,
+            model=defaults.model,
+            noise=Noise(NoiseKind.LABEL, level),
+            seed=seed,
+            training=defaults.training,
+            selector=strategy_named(method).default_selector,
+        )
+        for seed in range(seeds)
+        for method in ("replay", "crust", "cosine_crust")
+    ]
+    runs = []
+    with progress_bar(console) as bar:
+        overall = bar.add_task("demo", total=len(plan))
+        for config in plan:
+            folder = out / f"{config.method}-seed{config.seed}"
+            prepare_folder(folder, config, overwrite=True)
+            progress = RunProgress(bar, config.training.epochs, f"{config.method}, seed {config.seed}, ")
+            finished = execute(config, data, choose_device("cpu"), progress.epoch, progress.experience)
+            finished.result.write(folder / "result.json")
+            runs.append(demo_run(finished))
+            progress.finish()
+            bar.advance(overall)
+    page = write_demo_page(runs, out)
+    _print_results([run.result for run in runs])
+    console.print(f"[dim]open[/dim] {page} [dim]in a browser to see what each method remembered[/dim]")
+
+
+@app.command()
+def methods() -> None:
+    """List the methods."""
+    from continual_crust.strategies import STRATEGIES
+
+    for name, strategy in STRATEGIES.items():
+        console.print(f"[bold]{name:13}[/bold] {strategy.summary}", highlight=False)
+
+
+@app.command()
+def datasets() -> None:
+    """List the data sets."""
+    from continual_crust.data import SOURCES
+
+    for name, source in SOURCES.items():
+        console.print(f"[bold]{name:13}[/bold] {source.summary}", highlight=False)
+
+
+def _print_results(results: list) -> None:  # type: ignore[type-arg]
+    table = Table()
+    console.print(table)
+
+
+def main() -> None:
+    """Run the command line; what a person can mend is told in one sentence, with exit code 2."""
+    try:
+        app()
+    except InputError as error:
+        Console(stderr=True).print(f"[bold red]error:[/bold red] {error}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""A live line that says how far a run has come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+class RunProgress:
+    """Follows one run: which experience, which phase, which epoch, how long still."""
+
+    def __init__(self, progress: Progress, epochs_per_experience: int, title: str = "") -> None:
+        self._progress = progress
+        self._epochs = epochs_per_experience
+        self._title = title
+        self._task = progress.add_task(title or "starting", total=None)
+        self._experience = ""
+
+    def experience(self, number: int, count: int) -> None:
+        """An experience is about to be learned; counted from 0."""
+        self._experience = f"{self._title}experience {number + 1}/{count}"
+        self._progress.update(self._task, description=self._experience, total=self._epochs * count)
+
+    def epoch(self, phase: str, epoch: int, epochs: int) -> None:
+        """An epoch of a phase is done."""
+        self._progress.update(self._task, description=f"{self._experience}, {phase}, epoch {epoch}/{epochs}", advance=1)
+
+    def finish(self) -> None:
+        """The run is over; its line goes away."""
+        self._progress.remove_task(self._task)
+
+
+@contextmanager
+def progress_bar(console: Console) -> Iterator[Progress]:
+    """Bars with elapsed and remaining time, gone when the block ends."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    ) as progress:
+        yield progress

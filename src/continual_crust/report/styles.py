@@ -1,0 +1,43 @@
+"""How each method is called and coloured, the same in every figure and on every page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zlib import crc32
+
+WRONG = "#d7141a"
+"""Red, for wrong labels and corrupted images alone; no method has it."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """A method's name for people, its colour and its marker, so that colour is never the only difference."""
+
+    label: str
+    colour: str
+    marker: str
+
+
+# Okabe and Ito's colour-blind safe hues as far as they go without their red, then others dark or light.
+_STYLES = {
+    "naive": Style("Naive", "#8c8c8c", "X"),
+    "joint": Style("Joint", "#1a1a1a", "P"),
+    "cumulative": Style("Cumulative", "#56b4e9", "p"),
+    "replay": Style("Replay", "#e69f00", "o"),
+    "replay_ewc": Style("Replay + EWC", "#7a4a12", "v"),
+    "der": Style("DER", "#cc79a7", "<"),
+    "icarl": Style("iCaRL", "#4b2e83", ">"),
+    "crust": Style("CRUST", "#0072b2", "s"),
+    "cosine_crust": Style("CosineCRUST", "#009e73", "D"),
+}
+_SPARE_COLOURS = ("#999933", "#332288", "#117733", "#6699cc", "#aa4499", "#5c5c3d", "#44aa99")
+_SPARE_MARKERS = ("h", "d", "*", "8", "^")
+
+
+def style_of(method: str) -> Style:
+    """The style of a method. That of an unknown one depends on its name alone, so that it never changes."""
+    if method in _STYLES:
+        return _STYLES[method]
+    number = crc32(method.encode())
+    colour = _SPARE_COLOURS[number % len(_SPARE_COLOURS)]
+    return Style(method, colour, _SPARE_MARKERS[number // len(_SPARE_COLOURS) % len(_SPARE_MARKERS)])

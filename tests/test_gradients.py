@@ -1,0 +1,87 @@
+"""Last-layer gradients against automatic differentiation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from continual_crust.errors import InputError
+from continual_crust.models import build_model, features_and_logits, last_linear
+from continual_crust.selection import FactoredPoints, GradientSpace, last_layer_gradients
+from continual_crust.selection.points import distances, inner_products, prepared, squared_norms
+
+
+@pytest.fixture
+def layer() -> tuple[nn.Linear, torch.Tensor, torch.Tensor]:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Linear(5, 3), torch.randn(7, 5), torch.randint(0, 3, (7,))
+
+
+def autograd_rows(layer: nn.Linear, features: torch.Tensor, labels: torch.Tensor, space: str) -> torch.Tensor:
+    rows = []
+    for row, label in zip(features, labels, strict=True):
+        row = row.clone().requires_grad_()
+        logits = layer(row)
+        loss = functional.cross_entropy(logits[None], label[None])
+        wanted = {"logits": [logits], "input": [row], "parameters": [layer.weight, layer.bias]}[space]
+        found = torch.autograd.grad(loss, wanted)
+        rows.append(found[0] if len(found) == 1 else torch.cat([found[0], found[1][:, None]], dim=1).flatten())
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("space", [space.value for space in GradientSpace])
+def test_gradients_are_those_of_autograd(layer, space: str) -> None:
+    linear, features, labels = layer
+    ours = last_layer_gradients(features, linear(features), labels, linear.weight, space)
+    dense = ours.multiplied_out() if isinstance(ours, FactoredPoints) else ours
+    assert torch.allclose(dense, autograd_rows(linear, features, labels, space), atol=1e-6)
+    assert not dense.requires_grad
+
+
+def test_factored_geometry_is_that_of_the_multiplied_out_points(layer) -> None:
+    linear, features, labels = layer
+    factored = last_layer_gradients(features, linear(features), labels, linear.weight, "parameters")
+    assert isinstance(factored, FactoredPoints)
+    dense = factored.multiplied_out()
+    assert torch.allclose(squared_norms(factored), squared_norms(dense), atol=1e-5)
+    assert torch.allclose(inner_products(factored, factored), dense @ dense.T, atol=1e-5)
+    exact = torch.cdist(dense.double(), dense.double()).float()
+    assert torch.allclose(distances(prepared(factored), prepared(factored)), exact, atol=1e-4)
+
+
+def test_gradients_do_not_change_the_logits(layer) -> None:
+    linear, features, labels = layer
+    logits = linear(features)
+    before = logits.detach().clone()
+    last_layer_gradients(features, logits, labels, linear.weight, "logits")
+    assert torch.equal(logits, before)
+
+
+@pytest.mark.parametrize("name", ["simple_cnn", "resnet18", "efficientnet_v2_s"])
+def test_the_last_layer_of_each_model_is_reached(name: str) -> None:
+    model = build_model(name, (1, 32, 32), classes=4).eval()
+    features, logits = features_and_logits(model, torch.rand(2, 1, 32, 32))
+    assert logits.shape == (2, 4)
+    assert torch.allclose(last_linear(model)(features), logits, atol=1e-6)
+
+
+def test_any_module_ending_in_a_linear_layer_will_do() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 6), nn.Tanh(), nn.Linear(6, 2))
+    features, logits = features_and_logits(model, torch.rand(3, 1, 3, 4))
+    assert features.shape == (3, 6)
+    assert logits.shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (nn.Sequential(nn.Flatten(), nn.Linear(4, 2), nn.Softmax(dim=1)), "does not end in its last linear layer"),
+        (nn.Sequential(nn.Flatten(), nn.ReLU()), "has no linear layer"),
+    ],
+)
+def test_other_modules_are_refused(model: nn.Module, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        features_and_logits(model, torch.rand(3, 1, 2, 2))

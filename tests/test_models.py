@@ -1,0 +1,69 @@
+"""Networks by name."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from continual_crust.errors import InputError
+from continual_crust.models import MODELS, build_model
+from continual_crust.models.torchvision_models import _with_channels
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("simple_cnn", (1, 8, 8)),
+        ("simple_cnn", (3, 28, 30)),
+        ("simple_cnn", (1, 96, 96)),
+        ("resnet18", (1, 28, 28)),
+        ("resnet18", (3, 96, 80)),
+        ("efficientnet_v2_s", (1, 64, 64)),
+        ("efficientnet_v2_s", (3, 64, 64)),
+    ],
+)
+def test_models_take_grey_and_colour_of_any_size(name: str, shape: tuple[int, int, int]) -> None:
+    assert build_model(name, shape, classes=7).eval()(torch.rand(2, *shape)).shape == (2, 7)
+
+
+def test_simple_cnn_has_the_layers_of_the_paper() -> None:
+    shapes = [tuple(p.shape) for name, p in build_model("simple_cnn", (1, 28, 28), 10).named_parameters() if "weight" in name]
+    assert shapes == [(32, 1, 3, 3), (64, 32, 3, 3), (128, 9216), (10, 128)]
+
+
+def test_resnet_keeps_the_resolution_of_small_images() -> None:
+    small, large = (build_model("resnet18", (3, side, side), 10) for side in (32, 96))
+    assert small.conv1.kernel_size == (3, 3)
+    assert large.conv1.kernel_size == (7, 7)
+    assert isinstance(small.maxpool, torch.nn.Identity)
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_weights_depend_on_the_seed_alone(name: str) -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first, again, other = (build_model(name, (1, 32, 32), 3, seed=seed).state_dict() for seed in (5, 5, 6))
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert not all(torch.equal(first[key], other[key]) for key in first)
+
+
+def test_pretrained_filters_respond_to_grey_as_to_equal_colours() -> None:
+    colour = torch.nn.Conv2d(3, 4, 3, bias=False)
+    grey = _with_channels(colour, 1, pretrained=True)
+    image = torch.rand(1, 1, 8, 8)
+    assert torch.allclose(grey(image), colour(image.expand(1, 3, 8, 8)), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: build_model("resnet81", (1, 28, 28), 2), "did you mean 'resnet18'"),
+        (lambda: build_model("simple_cnn", (1, 5, 28), 2), "6x6 pixels or more, not 5x28"),
+        (lambda: build_model("simple_cnn", (1, 28, 28), 2, pretrained=True), "no pretrained weights"),
+        (lambda: build_model("resnet18", (3, 32, 32), 2, pretrained=True), "above 64 pixels"),
+    ],
+)
+def test_impossible_models_are_refused(call, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        call()

@@ -1,0 +1,237 @@
+"""Learning: what the algorithm promises, and that it learns."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+from continual_crust.data import Dataset, Experience, Noise, Samples, Stream
+from continual_crust.errors import InputError
+from continual_crust.evaluation import accuracies, average_accuracy, mean_purity, purity_per_class
+from continual_crust.models import build_model
+from continual_crust.selection.selectors import SELECTORS, SelectorConfig
+from continual_crust.strategies import STRATEGIES, Strategy, Training, strategy_named
+from continual_crust.strategies.network import Network
+from continual_crust.strategies.training import Phase
+
+QUICK = Training(phase1_epochs=3, phase2_epochs=2, memory_per_class=10)
+
+
+def learned(name: str, dataset: Dataset, training: Training = QUICK, noise: str = "label:0.3", **options) -> Strategy:
+    strategy = strategy_named(name)(build_model("simple_cnn", dataset.image_shape, dataset.classes), training, **options)
+    for experience in Stream(dataset, Noise.parse(noise), seed=1):
+        strategy.learn(experience)
+    return strategy
+
+
+@pytest.mark.parametrize("name", list(STRATEGIES))
+def test_same_seed_same_weights_to_the_last_bit(name: str, few_digits: Dataset) -> None:
+    first, again, other = (learned(name, few_digits, seed=seed) for seed in (0, 0, 1))
+    weights = [strategy.network.model.state_dict() for strategy in (first, again, other)]
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+    assert not all(torch.equal(weights[0][key], weights[2][key]) for key in weights[0])
+    assert all(torch.equal(first.memory[label].ids, again.memory[label].ids) for label in first.memory)
+
+
+@pytest.mark.parametrize("name", list(STRATEGIES))
+def test_learning_leaves_the_global_random_state_alone(name: str, few_digits: Dataset) -> None:
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    learned(name, few_digits)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("name", ["crust", "cosine_crust", "replay"])
+def test_memory_holds_at_most_k_given_samples_of_each_class(name: str, few_digits: Dataset) -> None:
+    stream = Stream(few_digits, Noise.parse("label:0.3"), seed=1)
+    strategy = learned(name, few_digits)
+    assert sorted(strategy.memory) == [0, 1, 2, 3]
+    for label, samples in strategy.memory.items():
+        assert 0 < len(samples) <= QUICK.memory_per_class
+        assert (samples.labels == label).all()
+        assert len(samples.ids.unique()) == len(samples)
+        assert torch.equal(stream.images_of(samples.ids), samples.images)
+
+
+def test_old_coresets_never_change(few_digits: Dataset) -> None:
+    stream = Stream(few_digits, Noise.parse("label:0.3"), seed=1)
+    strategy = strategy_named("crust")(build_model("simple_cnn", few_digits.image_shape, 4), QUICK)
+    strategy.learn(stream[0])
+    before = {label: samples.ids.clone() for label, samples in strategy.memory.items()}
+    strategy.learn(stream[1])
+    assert all(torch.equal(strategy.memory[label].ids, ids) for label, ids in before.items())
+
+
+def test_phases_select_and_train_as_often_as_asked(few_digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    selections: list[tuple[int, ...]] = []
+    told: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(Phase, "epoch", lambda self, samples, beside=None: sizes.append(len(samples)))
+    original = Strategy._remember
+    monkeypatch.setattr(
+        Strategy, "_remember", lambda self, classes, new: (selections.append(classes), original(self, classes, new))
+    )
+    stream = Stream(few_digits, Noise.parse("none"), seed=1)
+    strategy = strategy_named("crust")(
+        build_model("simple_cnn", few_digits.image_shape, 4), QUICK, observer=lambda *state: told.append(state)
+    )
+    strategy.learn(stream[0])
+    strategy.learn(stream[1])
+    assert sizes == [80] * 3 + [20] * 2 + [20 + 40] * 3 + [30] * 2
+    assert selections == [stream.groups[0]] * 2 + [stream.groups[1]] * 2
+    assert told[:5] == [("phase 1", 1, 3), ("phase 1", 2, 3), ("phase 1", 3, 3), ("phase 2", 1, 2), ("phase 2", 2, 2)]
+
+
+def test_each_phase_has_a_fresh_optimizer(few_digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    adam = torch.optim.Adam
+    monkeypatch.setattr(torch.optim, "Adam", lambda *args, **kwargs: (made.append(1), adam(*args, **kwargs))[1])
+    learned("crust", few_digits)
+    assert len(made) == 2 * 3
+
+
+def test_an_epoch_visits_every_sample_once() -> None:
+    seen: list[torch.Tensor] = []
+    network = Network(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.device("cpu"))
+
+    def loss(batch: Samples) -> torch.Tensor:
+        seen.append(batch.ids)
+        return network.logits(batch.images).sum()
+
+    samples = Samples.of(torch.zeros(70, 1, 2, 2, dtype=torch.uint8), torch.zeros(70, dtype=torch.int64))
+    phase = Phase(network, loss, Training(batch_size=32), torch.Generator().manual_seed(0))
+    phase.epoch(samples)
+    assert [len(batch) for batch in seen] == [32, 32, 6]
+    assert sorted(torch.cat(seen).tolist()) == list(range(70))
+    assert torch.cat(seen).tolist() != list(range(70))
+
+
+def test_a_batch_beside_comes_with_every_batch() -> None:
+    pairs: list[tuple[list[int], list[int]]] = []
+    network = Network(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.device("cpu"))
+
+    def loss(batch: Samples, beside: Samples) -> torch.Tensor:
+        pairs.append((batch.ids.tolist(), beside.ids.tolist()))
+        return network.logits(batch.images).sum()
+
+    images = torch.zeros(20, 1, 2, 2, dtype=torch.uint8)
+    samples = Samples.of(images, torch.zeros(20, dtype=torch.int64))
+    memory = Samples.of(images[:3], torch.zeros(3, dtype=torch.int64), ids=torch.tensor([100, 101, 102]))
+    Phase(network, loss, Training(batch_size=8), torch.Generator().manual_seed(0)).epoch(samples, memory)
+    assert [len(batch) for batch, _ in pairs] == [len(beside) for _, beside in pairs] == [8, 8, 4]
+    walked = [one for _, beside in pairs for one in beside]
+    assert all(sorted(walked[start : start + 3]) == [100, 101, 102] for start in range(0, 18, 3))
+
+
+def test_weights_scale_the_loss(few_digits: Dataset) -> None:
+    strategy = strategy_named("replay")(build_model("simple_cnn", few_digits.image_shape, 4).eval())
+    samples = Samples.of(few_digits.train_images[:6], few_digits.train_labels[:6])
+    doubled = dataclasses.replace(samples, weights=torch.full((6,), 2.0))
+    assert torch.allclose(strategy._cross_entropy(doubled), 2 * strategy._cross_entropy(samples))
+
+
+def test_weighted_loss_counts_samples_by_what_they_stand_for(few_digits: Dataset) -> None:
+    plain = learned("crust", few_digits)
+    weighted = learned("crust", few_digits, dataclasses.replace(QUICK, weighted_loss=True))
+    for label in plain.memory:
+        assert (plain.memory[label].weights == 1).all()
+        assert weighted.memory[label].weights.mean() == pytest.approx(1)
+        assert weighted.memory[label].weights.std() > 0
+
+
+def test_normalization_is_measured_on_the_first_images_only(few_digits: Dataset) -> None:
+    strategy = learned("crust", few_digits)
+    images = Stream(few_digits, Noise.parse("label:0.3"), seed=1)[0].samples.images.float()
+    assert float(strategy.network.mean) == pytest.approx(float(images.mean()), rel=1e-5)
+    assert float(strategy.network.std) == pytest.approx(float(images.std(correction=0)), rel=1e-4)
+
+
+def test_constant_images_do_not_divide_by_zero() -> None:
+    network = Network(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.device("cpu"))
+    network.measure_normalization(torch.full((3, 1, 2, 2), 9, dtype=torch.uint8))
+    assert torch.isfinite(network.logits(torch.full((1, 1, 2, 2), 9, dtype=torch.uint8))).all()
+
+
+def test_an_experience_without_images_is_survived(few_digits: Dataset) -> None:
+    stream = Stream(few_digits, Noise.parse("none"), seed=1)
+    for name in STRATEGIES:
+        strategy = strategy_named(name)(build_model("simple_cnn", few_digits.image_shape, 4), QUICK)
+        strategy.learn(stream[0])
+        empty = stream[1].samples[torch.zeros(0, dtype=torch.int64)]
+        strategy.learn(Experience(stream.groups[1], empty))
+        strategy.learn(stream[2])
+        assert set(strategy.memory.get(stream.groups[2][0], stream[2].samples).labels.tolist()) == {stream.groups[2][0]}
+
+
+@pytest.mark.parametrize("phase1,phase2", [(0, 2), (2, 0)])
+def test_either_phase_may_be_left_out(few_digits: Dataset, phase1: int, phase2: int) -> None:
+    training = Training(phase1_epochs=phase1, phase2_epochs=phase2, memory_per_class=5)
+    assert {len(samples) for samples in learned("crust", few_digits, training).memory.values()} == {5}
+
+
+@pytest.mark.parametrize("selector", list(SELECTORS))
+def test_any_selector_serves_any_memory(selector: str, few_digits: Dataset) -> None:
+    strategy = learned("replay", few_digits, selector=SelectorConfig(selector))
+    assert all(0 < len(samples) <= 10 for samples in strategy.memory.values())
+
+
+@pytest.mark.parametrize("space", ["logits", "input", "parameters"])
+@pytest.mark.parametrize("rule", ["centrality", "facility_location"])
+def test_every_space_and_rule_learns(space: str, rule: str, few_digits: Dataset) -> None:
+    for selector in ("crust", "cosine_crust"):
+        strategy = learned("crust", few_digits, selector=SelectorConfig(selector, rule=rule, space=space))
+        assert len(strategy.memory) == 4
+
+
+def test_coresets_stay_cleaner_than_a_random_memory_and_learn_more(digits: Dataset) -> None:
+    """The claim of the product, on one seed of real digits with 40 % of the labels wrong."""
+    training = Training(phase1_epochs=10, phase2_epochs=10, memory_per_class=25)
+    purity, accuracy = {}, {}
+    for name in ("replay", "crust", "cosine_crust"):
+        stream = Stream(digits, Noise.parse("label:0.4"), seed=0)
+        strategy = strategy_named(name)(build_model("simple_cnn", digits.image_shape, 10), training)
+        for experience in stream:
+            strategy.learn(experience)
+        purity[name] = mean_purity(purity_per_class(strategy.memory, stream.truth))
+        accuracy[name] = average_accuracy([accuracies(strategy, stream)])
+    assert min(purity["crust"], purity["cosine_crust"]) > purity["replay"] + 0.15
+    assert min(accuracy["crust"], accuracy["cosine_crust"]) > accuracy["replay"] + 0.05
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"phase1_epochs": -1}, "phase1_epochs is -1"),
+        ({"phase1_epochs": 0, "phase2_epochs": 0}, "nothing would be learned"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"weight_decay": -1.0}, "weight_decay is -1.0"),
+        ({"memory_per_class": -5}, "memory_per_class is -5"),
+    ],
+)
+def test_impossible_training_is_refused(change: dict[str, float], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        Training(**change)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"name": "crst"}, "did you mean 'crust'"),
+        ({"rule": "medoid"}, "no selection rule 'medoid'"),
+        ({"clusters": 0}, "clusters is 0"),
+        ({"min_cluster": -0.1}, "min_cluster is -0.1"),
+    ],
+)
+def test_impossible_selectors_are_refused(change: dict[str, object], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        SelectorConfig(**change)
+
+
+def test_unknown_method_suggests_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'cosine_crust'"):
+        strategy_named("cosinecrust")

@@ -1,0 +1,144 @@
+"""How a data set becomes a stream of experiences."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from continual_crust.data import Dataset, Noise, Samples, Stream
+from continual_crust.errors import InputError
+
+LABEL_NOISE = Noise.parse("label:0.4")
+
+
+def numbered_dataset(classes: int = 6, per_class: int = 30) -> Dataset:
+    """Every image is different and its pixels say its position; sorted by class, as folders are."""
+    count = classes * per_class
+    numbers = torch.arange(count)
+    images = torch.stack([numbers // 256, numbers % 256], 1).to(torch.uint8).reshape(count, 1, 1, 2)
+    labels = torch.arange(classes).repeat_interleave(per_class)
+    names = tuple(f"class {label}" for label in range(classes))
+    return Dataset("numbered", images, labels, images.flip(0), labels.flip(0), names)
+
+
+def positions(images: torch.Tensor) -> torch.Tensor:
+    return images[:, 0, 0, 0].long() * 256 + images[:, 0, 0, 1].long()
+
+
+def everything(stream: Stream) -> Samples:
+    return Samples.concatenate([experience.samples for experience in stream])
+
+
+@given(st.integers(1, 12), st.integers(1, 14), st.integers(1, 5), st.integers(0, 2**31))
+def test_every_class_comes_exactly_once(classes: int, first: int, each: int, seed: int) -> None:
+    stream = Stream(numbered_dataset(classes, 1), None, seed, first, each)
+    assert sorted(label for group in stream.groups for label in group) == list(range(classes))
+    assert len(stream.groups[0]) == min(first, classes)
+    assert all(len(group) == each for group in stream.groups[1:-1])
+    assert len(stream) == len(stream.groups) == 1 + -(-max(0, classes - first) // each)
+
+
+@pytest.mark.parametrize("numbers", [(0, 1), (2, 0), (-1, 1)])
+def test_an_experience_needs_a_class(numbers: tuple[int, int]) -> None:
+    with pytest.raises(InputError, match="at least one class"):
+        Stream(numbered_dataset(), None, 0, *numbers)
+
+
+def test_an_experience_holds_exactly_the_images_given_its_labels() -> None:
+    dataset = numbered_dataset()
+    stream = Stream(dataset, LABEL_NOISE, seed=5)
+    for experience, group in zip(stream, stream.groups, strict=True):
+        assert experience.classes == group
+        assert set(experience.samples.labels.tolist()) <= set(group)
+    samples = everything(stream)
+    assert sorted(positions(samples.images).tolist()) == list(range(len(dataset.train_labels)))
+    assert samples.weights.eq(1).all()
+
+
+def test_the_truth_is_found_by_id() -> None:
+    dataset = numbered_dataset()
+    stream = Stream(dataset, LABEL_NOISE, seed=5)
+    samples = everything(stream)
+    true_labels = dataset.train_labels[positions(samples.images)]
+    assert torch.equal(stream.truth.labels[samples.ids], true_labels)
+    assert torch.equal(stream.truth.flipped[samples.ids], samples.labels != true_labels)
+    assert torch.equal(stream.truth.is_clean(samples.ids), samples.labels == true_labels)
+    assert stream.truth.flipped.sum() == round(0.4 * len(samples))
+    assert not stream.truth.perturbed.any()
+    assert torch.equal(stream.images_of(samples.ids), samples.images)
+
+
+@pytest.mark.parametrize("kind", ["salt_and_pepper", "uniform"])
+def test_damaged_images_are_known_by_id(kind: str) -> None:
+    dataset = numbered_dataset()
+    stream = Stream(dataset, Noise.parse(f"{kind}:0.3"), seed=2)
+    samples = everything(stream)
+    assert torch.equal(stream.truth.labels[samples.ids], samples.labels)
+    assert torch.equal(stream.truth.is_clean(samples.ids), ~stream.truth.perturbed[samples.ids])
+    assert stream.truth.perturbed.sum() == round(0.3 * len(samples))
+    undamaged = samples[stream.truth.is_clean(samples.ids)]
+    assert torch.equal(dataset.train_labels[positions(undamaged.images)], undamaged.labels)
+
+
+def test_ids_name_every_image_once_and_betray_nothing() -> None:
+    dataset = numbered_dataset(classes=10, per_class=50)
+    stream = Stream(dataset, LABEL_NOISE, seed=1)
+    samples = everything(stream)
+    assert sorted(samples.ids.tolist()) == list(range(500))
+    # Within what was given one label, neither the id nor the order may tell the true class.
+    for experience in stream:
+        ids, true_labels = experience.samples.ids, stream.truth.labels[experience.samples.ids]
+        assert torch.equal(ids, ids.sort().values)
+        correlation = torch.corrcoef(torch.stack([ids.float(), true_labels.float()]))[0, 1]
+        assert abs(float(correlation)) < 0.35
+
+
+def test_the_order_and_the_noise_do_not_depend_on_one_another() -> None:
+    dataset = numbered_dataset()
+    clean, noisy = Stream(dataset, None, seed=3), Stream(dataset, LABEL_NOISE, seed=3)
+    assert clean.groups == noisy.groups
+    regrouped = Stream(dataset, LABEL_NOISE, seed=3, first_classes=1, classes_per_experience=3)
+    assert torch.equal(regrouped.truth.flipped, noisy.truth.flipped)
+    by_id = [everything(stream) for stream in (regrouped, noisy)]
+    by_id = [samples[samples.ids.argsort()] for samples in by_id]
+    assert torch.equal(by_id[0].labels, by_id[1].labels)
+    assert torch.equal(by_id[0].images, by_id[1].images)
+
+
+def test_the_seed_decides_order_noise_and_ids() -> None:
+    dataset = numbered_dataset()
+    first, again, other = (Stream(dataset, LABEL_NOISE, seed) for seed in (7, 7, 8))
+    assert first.groups == again.groups != other.groups
+    assert torch.equal(everything(first).ids, everything(again).ids)
+    assert torch.equal(everything(first).labels, everything(again).labels)
+    assert not torch.equal(first.truth.flipped, other.truth.flipped)
+
+
+@pytest.mark.parametrize("noise", ["label:1", "salt_and_pepper:1", "uniform:1"])
+def test_the_test_sets_and_the_data_set_stay_clean(noise: str) -> None:
+    dataset = numbered_dataset()
+    before = [tensor.clone() for tensor in (dataset.train_images, dataset.train_labels)]
+    stream = Stream(dataset, Noise.parse(noise))
+    for index, group in enumerate(stream.groups):
+        images, labels = stream.test(index)
+        assert sorted(set(labels.tolist())) == sorted(group)
+        assert len(labels) == 30 * len(group)
+        assert torch.equal(dataset.train_labels[positions(images)], labels)
+    assert torch.equal(dataset.train_images, before[0])
+    assert torch.equal(dataset.train_labels, before[1])
+
+
+def test_changing_what_a_stream_gave_does_not_change_the_stream() -> None:
+    stream = Stream(numbered_dataset())
+    stream[0].samples.images.zero_()
+    stream.test(0)[0].zero_()
+    assert stream[0].samples.images.any()
+    assert stream.test(0)[0].any()
+
+
+def test_an_experience_that_does_not_exist_is_an_index_error() -> None:
+    stream = Stream(numbered_dataset(classes=3))
+    with pytest.raises(IndexError):
+        stream[2]
