@@ -67,9 +67,7 @@ def test_absent_files_are_one_sentence_that_says_what_to_do(name: str, tmp_path:
     assert "\n" not in sentence
 
 
-def test_the_folder_data_is_meant_unless_another_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_data_is_meant_unless_another_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"in data/mnist, data/MNIST/raw, data;"):
         load_dataset("mnist")

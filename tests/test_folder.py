@@ -107,9 +107,7 @@ def test_one_colour_image_makes_all_colour(tmp_path: Path) -> None:
         ("1.bmp", grey(9), [9]),
     ],
 )
-def test_every_kind_of_pixel_becomes_bytes(
-    name: str, image: Image.Image, value: list[int], tmp_path: Path
-) -> None:
+def test_every_kind_of_pixel_becomes_bytes(name: str, image: Image.Image, value: list[int], tmp_path: Path) -> None:
     dataset = with_image(tmp_path, name, image)
     assert dataset.train_images[-1, :, 4, 4].tolist() == value
 

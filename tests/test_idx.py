@@ -111,9 +111,7 @@ def header(*numbers: int) -> bytes:
     ],
 )
 @pytest.mark.parametrize("zipped", [True, False])
-def test_a_wrong_file_is_one_sentence(
-    replaced: dict[str, bytes], says: str, zipped: bool, tmp_path: Path
-) -> None:
+def test_a_wrong_file_is_one_sentence(replaced: dict[str, bytes], says: str, zipped: bool, tmp_path: Path) -> None:
     write(tmp_path, zipped, **replaced)
     with pytest.raises(InputError, match=says) as raised:
         load_dataset("mnist", tmp_path)

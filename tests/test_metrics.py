@@ -33,7 +33,14 @@ def test_purity_counts_flipped_and_perturbed_samples_as_dirty() -> None:
     def memory(*ids: int) -> Samples:
         return Samples.of(torch.zeros(len(ids), 1, 2, 2), torch.zeros(len(ids), dtype=torch.int64), torch.tensor(ids))
 
-    per_class = purity_per_class({0: memory(0, 1, 2, 3), 1: memory(5), 2: Samples.of(torch.zeros(0, 1, 2, 2), torch.zeros(0, dtype=torch.int64))}, truth)
+    per_class = purity_per_class(
+        {
+            0: memory(0, 1, 2, 3),
+            1: memory(5),
+            2: Samples.of(torch.zeros(0, 1, 2, 2), torch.zeros(0, dtype=torch.int64)),
+        },
+        truth,
+    )
     assert per_class == {0: 0.5, 1: 1.0}
     assert mean_purity(per_class) == 0.75
     assert mean_purity({}) is None

@@ -27,7 +27,9 @@ def test_models_take_grey_and_colour_of_any_size(name: str, shape: tuple[int, in
 
 
 def test_simple_cnn_has_the_layers_of_the_paper() -> None:
-    shapes = [tuple(p.shape) for name, p in build_model("simple_cnn", (1, 28, 28), 10).named_parameters() if "weight" in name]
+    shapes = [
+        tuple(p.shape) for name, p in build_model("simple_cnn", (1, 28, 28), 10).named_parameters() if "weight" in name
+    ]
     assert shapes == [(32, 1, 3, 3), (64, 32, 3, 3), (128, 9216), (10, 128)]
 
 

@@ -100,9 +100,7 @@ def test_the_seed_decides_everything_and_the_arguments_stay(kind: NoiseKind) -> 
     noise = Noise(kind, 0.0 if kind is NoiseKind.NONE else 0.5)
     images, labels = training_set(30)
     images_before, labels_before = images.clone(), labels.clone()
-    first, again, other = (
-        corrupt(images, labels, 5, noise, torch.Generator().manual_seed(seed)) for seed in (3, 3, 4)
-    )
+    first, again, other = (corrupt(images, labels, 5, noise, torch.Generator().manual_seed(seed)) for seed in (3, 3, 4))
     assert torch.equal(images, images_before)
     assert torch.equal(labels, labels_before)
     assert torch.equal(first.images, again.images)

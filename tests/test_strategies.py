@@ -21,7 +21,9 @@ QUICK = Training(phase1_epochs=3, phase2_epochs=2, memory_per_class=10)
 
 
 def learned(name: str, dataset: Dataset, training: Training = QUICK, noise: str = "label:0.3", **options) -> Strategy:
-    strategy = strategy_named(name)(build_model("simple_cnn", dataset.image_shape, dataset.classes), training, **options)
+    strategy = strategy_named(name)(
+        build_model("simple_cnn", dataset.image_shape, dataset.classes), training, **options
+    )
     for experience in Stream(dataset, Noise.parse(noise), seed=1):
         strategy.learn(experience)
     return strategy
@@ -166,7 +168,7 @@ def test_an_experience_without_images_is_survived(few_digits: Dataset) -> None:
         assert set(strategy.memory.get(stream.groups[2][0], stream[2].samples).labels.tolist()) == {stream.groups[2][0]}
 
 
-@pytest.mark.parametrize("phase1,phase2", [(0, 2), (2, 0)])
+@pytest.mark.parametrize(("phase1", "phase2"), [(0, 2), (2, 0)])
 def test_either_phase_may_be_left_out(few_digits: Dataset, phase1: int, phase2: int) -> None:
     training = Training(phase1_epochs=phase1, phase2_epochs=phase2, memory_per_class=5)
     assert {len(samples) for samples in learned("crust", few_digits, training).memory.values()} == {5}

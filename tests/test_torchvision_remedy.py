@@ -89,9 +89,7 @@ def test_an_imported_torchvision_is_returned_as_it_is(monkeypatch: pytest.Monkey
     assert import_torchvision() is module
 
 
-@pytest.mark.parametrize(
-    "source", ["raise RuntimeError('out of memory')", "raise ImportError('no such thing')"]
-)
+@pytest.mark.parametrize("source", ["raise RuntimeError('out of memory')", "raise ImportError('no such thing')"])
 def test_another_failure_is_passed_on(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torchvision.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))

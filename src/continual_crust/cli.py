@@ -5,13 +5,17 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from continual_crust.errors import InputError, unknown_name
+
+if TYPE_CHECKING:
+    from continual_crust.studies.result import RunResult
 
 app = typer.Typer(
     help="Learn new classes one after another from partly wrong data, without forgetting the old ones.",
@@ -31,11 +35,11 @@ def run(
     dataset: Annotated[str, typer.Option(help="Data set; see `continual-crust datasets`.", rich_help_panel=DATA)],
     method: Annotated[str, typer.Option(help="Method; see `continual-crust methods`.")] = "cosine_crust",
     seed: Annotated[int, typer.Option(help="Decides class order, noise, initial weights and batches.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results [default: one under runs/].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results, by default one under runs/.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in that folder.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     data_root: Annotated[
-        Path | None, typer.Option(help="Folder that holds the data [default: data/].", rich_help_panel=DATA)
+        Path | None, typer.Option(help="Folder that holds the data, by default data/.", rich_help_panel=DATA)
     ] = None,
     download: Annotated[
         bool, typer.Option("--download", help="Fetch the data if it is missing.", rich_help_panel=DATA)
@@ -78,12 +82,29 @@ def run(
     lr: Annotated[float | None, typer.Option(help="Adam's learning rate.", rich_help_panel=TRAINING)] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Adam's weight decay.", rich_help_panel=TRAINING)] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples in a step.", rich_help_panel=TRAINING)] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="The method's own hyper-parameter; see `continual-crust methods`. Can be repeated.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
     weighted_loss: Annotated[
         bool,
         typer.Option(
             "--weighted-loss", help="Let a kept sample count for those it stands for.", rich_help_panel=TRAINING
         ),
     ] = False,
+    selector: Annotated[
+        str | None,
+        typer.Option(
+            help="What chooses the memory, whatever the method: crust, cosine_crust, herding, reservoir or random; by default "
+            "the method's own choice.",
+            rich_help_panel=SELECTION,
+        ),
+    ] = None,
     rule: Annotated[
         str,
         typer.Option(
@@ -94,7 +115,7 @@ def run(
     ] = "centrality",
     space: Annotated[
         str, typer.Option(help="Gradients at the last layer's logits, input or parameters.", rich_help_panel=SELECTION)
-    ] = "input",
+    ] = "parameters",
     clusters: Annotated[int, typer.Option(help="CosineCRUST: clusters to look for.", rich_help_panel=SELECTION)] = 2,
     min_cluster: Annotated[
         float,
@@ -122,7 +143,7 @@ def run(
     if space not in {known.value for known in GradientSpace}:
         raise unknown_name("gradient space", space, (known.value for known in GradientSpace))
     defaults = defaults_for(dataset, parsed_noise.kind)
-    asked = {
+    asked: dict[str, Any] = {
         "phase1_epochs": phase1_epochs,
         "phase2_epochs": phase2_epochs,
         "memory_per_class": memory,
@@ -140,11 +161,13 @@ def run(
         training=replace(defaults.training, **{name: value for name, value in asked.items() if value is not None}),
         selector=replace(
             strategy.default_selector,
+            name=selector or strategy.default_selector.name,
             rule=rule,
             space=GradientSpace(space),
             clusters=clusters,
             min_cluster=min_cluster,
         ),
+        options=_named_values(options or []),
         first_classes=first_classes,
         classes_per_experience=classes_per_experience,
         image_size=image_size,
@@ -217,11 +240,16 @@ def demo(
 
 @app.command()
 def methods() -> None:
-    """List the methods."""
+    """List the methods, with the options that only they have and their defaults."""
+    from dataclasses import fields
+
     from continual_crust.strategies import STRATEGIES
 
     for name, strategy in STRATEGIES.items():
-        console.print(f"[bold]{name:13}[/bold] {strategy.summary}", highlight=False)
+        console.print(f"[bold]{name:13}[/bold] {strategy.summary}", highlight=False, soft_wrap=True)
+        own = [f"{field.name}={field.default}" for field in fields(strategy.options_type)]
+        if own:
+            console.print(f"{'':13} [dim]--set {' '.join(own)}[/dim]", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -230,11 +258,27 @@ def datasets() -> None:
     from continual_crust.data import SOURCES
 
     for name, source in SOURCES.items():
-        console.print(f"[bold]{name:13}[/bold] {source.summary}", highlight=False)
+        console.print(f"[bold]{name:13}[/bold] {source.summary}", highlight=False, soft_wrap=True)
 
 
-def _print_results(results: list) -> None:  # type: ignore[type-arg]
-    table = Table()
+def _named_values(texts: list[str]) -> dict[str, str]:
+    """NAME=VALUE texts as a dictionary."""
+    for text in texts:
+        if "=" not in text:
+            raise InputError(f"--set '{text}' has no value; write --set NAME=VALUE.")
+    return dict(text.split("=", 1) for text in texts)
+
+
+def _print_results(results: list[RunResult]) -> None:
+    """A line for each method: means over seeds, with standard deviations where there are several."""
+    from continual_crust.report.tables import percent, summary_table
+
+    table = Table(title=f"{results[0].dataset}, noise {results[0].noise}", title_justify="left")
+    for heading in ("method", "seeds", "accuracy", "forgetting", "purity", "seconds a run"):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for row in summary_table(results).to_dict("records"):
+        measures = (percent(row[name], row[f"{name}_std"]) for name in ("accuracy", "forgetting", "purity"))
+        table.add_row(row["method"], str(row["runs"]), *measures, f"{row['seconds']:.1f}")
     console.print(table)
 
 
@@ -243,8 +287,19 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        Console(stderr=True).print(f"[bold red]error:[/bold red] {error}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _complain(str(error))
+    except MemoryError:
+        _complain("there is not enough memory for this; use a smaller --batch-size, --image-size or data set.")
+    except RuntimeError as error:
+        if "out of memory" not in str(error).lower():
+            raise
+        _complain("the device has not enough memory for this; use a smaller --batch-size or --image-size.")
+
+
+def _complain(sentence: str) -> NoReturn:
+    # As plain text: a file name may look like markup.
+    Console(stderr=True).print(Text.assemble(("error: ", "bold red"), sentence), soft_wrap=True)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

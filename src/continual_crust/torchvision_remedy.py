@@ -50,9 +50,9 @@ def _forget_partial_import() -> None:
 
 
 def _declare_operators() -> None:
-    library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library = torch.library.Library("torchvision", "FRAGMENT")
     for name in _OPERATORS:
         if not hasattr(torch.ops.torchvision, name):
             schema = f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            library.define(schema)  # type: ignore[no-untyped-call]
+            library.define(schema)
     _kept_alive.append(library)

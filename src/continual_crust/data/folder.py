@@ -50,9 +50,7 @@ def load_mstar(request: Request) -> Dataset:
     return _load("mstar", train, test, request, MSTAR_HOW_TO_GET, always_grey=True)
 
 
-def _load(
-    name: str, train: Path, test: Path, request: Request, remedy: str, always_grey: bool = False
-) -> Dataset:
+def _load(name: str, train: Path, test: Path, request: Request, remedy: str, always_grey: bool = False) -> Dataset:
     train_files, test_files = _files_by_class(train, remedy), _files_by_class(test, remedy)
     for these, others, folder in ((train_files, test_files, test), (test_files, train_files, train)):
         for class_name in these:
@@ -88,9 +86,7 @@ def _files_by_class(folder: Path, remedy: str) -> dict[str, list[Path]]:
 def _visible(folder: Path, remedy: str) -> list[Path]:
     """What is in a folder, less what operating systems leave there."""
     with told_as(f"{folder} cannot be read", remedy):
-        entries = [
-            path for path in folder.iterdir() if path.name[0] != "." and path.name.lower() not in _LITTER
-        ]
+        entries = [path for path in folder.iterdir() if path.name[0] != "." and path.name.lower() not in _LITTER]
     return sorted(entries, key=lambda path: _natural(path.name))
 
 

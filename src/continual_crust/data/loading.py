@@ -36,9 +36,7 @@ class Request:
     """Whether images are cut to their size around the centre rather than scaled to it."""
 
 
-def locate(
-    folders: Sequence[Path], names: Sequence[str], remedy: str, endings: Sequence[str] = ("",)
-) -> list[Path]:
+def locate(folders: Sequence[Path], names: Sequence[str], remedy: str, endings: Sequence[str] = ("",)) -> list[Path]:
     """Find all of the names, each with any of the endings, in the first folder that has them all.
 
     Raises

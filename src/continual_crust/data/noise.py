@@ -51,14 +51,14 @@ class Noise:
         name, colon, level = text.partition(":")
         if name not in {kind.value for kind in NoiseKind}:
             raise unknown_name("noise", name, (kind.value for kind in NoiseKind))
-        if not colon:
-            if name != "none":
-                raise InputError(f"noise '{text}' has no level; write for example {name}:0.5.")
+        if name == "none" and level in ("", "0", "0.0"):
             return cls()
+        if not colon:
+            raise InputError(f"noise '{text}' has no level; write for example {name}:0.5.")
         try:
             share = float(level)
         except ValueError:
-            raise InputError(f"noise level '{level}' is not a number; write for example {name}:0.5.") from None
+            raise InputError(f"noise level '{level}' is not a number; write for example label:0.5.") from None
         return cls(NoiseKind(name), share)
 
     def __str__(self) -> str:

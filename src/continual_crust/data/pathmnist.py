@@ -99,8 +99,7 @@ def _read_part(
         wanted = (len(labels), size, size, 3)
         if shape != wanted or dtype != np.uint8:
             raise InputError(
-                f"{path} has {part}_images of shape {shape} and type {dtype} instead of {wanted} and uint8; "
-                f"{_DAMAGED}."
+                f"{path} has {part}_images of shape {shape} and type {dtype} instead of {wanted} and uint8; {_DAMAGED}."
             )
         slot = 0
         for kept in keep[: np.flatnonzero(keep)[-1] + 1]:
@@ -112,9 +111,7 @@ def _read_part(
 
 
 @contextmanager
-def _array(
-    path: Path, archive: zipfile.ZipFile, key: str
-) -> Iterator[tuple[IO[bytes], tuple[int, ...], np.dtype]]:
+def _array(path: Path, archive: zipfile.ZipFile, key: str) -> Iterator[tuple[IO[bytes], tuple[int, ...], np.dtype]]:
     """Open an array of an npz file at its first value. Objects are refused, so nothing is ever unpickled."""
     name = f"{key}.npy"
     if name not in archive.namelist():

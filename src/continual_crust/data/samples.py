@@ -35,7 +35,7 @@ class Samples:
         return cls(
             images=images,
             labels=labels,
-            ids=torch.arange(len(labels)) if ids is None else ids,
+            ids=torch.arange(len(labels), device=labels.device) if ids is None else ids,
             weights=torch.ones(len(labels), device=labels.device) if weights is None else weights,
         )
 

@@ -86,6 +86,12 @@ class Stream:
     def __iter__(self) -> Iterator[Experience]:
         return (self[index] for index in range(len(self)))
 
+    def joined(self) -> Experience:
+        """All experiences as one: for learners that are given everything at once."""
+        everything = list(self)
+        classes = tuple(label for group in self.groups for label in group)
+        return Experience(classes, Samples.concatenate([experience.samples for experience in everything]))
+
     def test(self, index: int) -> tuple[Tensor, Tensor]:
         """Clean test images and true labels of one experience's classes."""
         chosen = _among(self.dataset.test_labels, self.groups[index])

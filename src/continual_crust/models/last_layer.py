@@ -32,4 +32,3 @@ def features_and_logits(model: nn.Module, inputs: Tensor) -> tuple[Tensor, Tenso
             "of one nn.Linear, without softmax or other layers behind it."
         )
     return seen[0][0], logits
-

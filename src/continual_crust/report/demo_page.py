@@ -82,7 +82,7 @@ def headline(runs: Sequence[DemoRun]) -> str:
     clean = {
         method: round(100 * purity)
         for method, purity in zip(summary["method"], summary["purity"], strict=True)
-        if purity == purity
+        if not math.isnan(purity)
     }
     same = "Same data, same network"
     if len({tuple(map(len, run.memory_images.values())) for run in runs if run.memory_images}) == 1:
@@ -91,16 +91,12 @@ def headline(runs: Sequence[DemoRun]) -> str:
     if not clean:
         return f"{same}: none of these methods keeps a memory"
     if BASELINE not in clean or not others:
-        return f"{same}: " + _and(
-            f"{style_of(method).label}’s memory is {clean[method]} % clean" for method in clean
-        )
+        return f"{same}: " + _and(f"{style_of(method).label}’s memory is {clean[method]} % clean" for method in clean)
     rest = _and(f"{style_of(method).label}’s {clean[method]} %" for method in others)
     replay, best = clean[BASELINE], max(clean[method] for method in others)
     if best > replay:
         return f"{same}: replay’s memory is {replay} % clean, {rest}"
-    verdict = (
-        "no memory is cleaner than replay’s" if best == replay else "replay’s memory is the cleanest here"
-    )
+    verdict = "no memory is cleaner than replay’s" if best == replay else "replay’s memory is the cleanest here"
     return f"{same}, and {verdict}: {replay} % clean against {rest}"
 
 
@@ -108,7 +104,10 @@ def _page(runs: Sequence[DemoRun], sheets: Sequence[str], figures: Sequence[str]
     first = runs[0].result
     noise = Noise.parse(first.noise)
     seeds = sorted({run.result.seed for run in runs})
-    over = ("seeds " if len(seeds) > 1 else "seed ") + ", ".join(map(str, seeds))
+    several = len(seeds) > 1
+    over = "seeds " + ", ".join(map(str, seeds))
+    averaged = f"The headline is the mean over {over}. " if several else ""
+    spread = f"Mean ± standard deviation over {over}. " if several else ""
     level, chance = percent(noise.level, digits=0), percent(1 - noise.level, digits=0)
     damage = {
         NoiseKind.NONE: "nothing is wrong with the training images",
@@ -127,16 +126,16 @@ def _page(runs: Sequence[DemoRun], sheets: Sequence[str], figures: Sequence[str]
 <main>
 <h1>{_text(headline(runs))}</h1>
 <p>{sum(map(len, first.experiences))} classes of <em>{_text(first.dataset)}</em> are learned one after
-another while {_text(damage)}. All that a method sees again of a class is what it keeps of it. The headline is
-the mean over {over}; below is what each method keeps with seed {first.seed}, a row for each class. A
-<span class="wrong">red frame</span> means: {_what_is_wrong(noise)}.</p>
+another while {_text(damage)}. All that a method sees again of a class is what it keeps of it. {averaged}Below
+is what each keeps with seed {first.seed}, a row for each class. A <span class="wrong">red frame</span> means:
+{_what_is_wrong(noise)}.</p>
 <section class="side" aria-label="What each method keeps">
 {"".join(sheets)}
 </section>
 <h2>In numbers</h2>
 {table}
-<p class="soft">Mean ± standard deviation over {over}. Clean memory: share that is undamaged and rightly
-labelled, mean over classes. Accuracy: on clean test images after the last experience, mean over experiences.
+<p class="soft">{spread}Clean memory: share that is undamaged and rightly labelled, mean over classes.
+Accuracy: on clean test images after the last experience, mean over experiences.
 Forgetting: accuracy lost since an experience was learned, mean over all pairs of an earlier and a later one;
 negative is a gain. Time: training and selection on {_text(first.device)}.</p>
 <section class="side" aria-label="Figures">
@@ -147,7 +146,7 @@ negative is a gain. Time: training and selection on {_text(first.device)}.</p>
 CRUST and CosineCRUST keep the samples whose gradients lie in the middle of their class, trusting that what is
 wrong lies apart. They are never told which samples are wrong; the frames were drawn afterwards, from the
 truth that only evaluation has. Whatever is wrong in a memory is learned again with every later class.</p>
-<p>This is a small data set and {len(seeds)} {"seeds" if len(seeds) > 1 else "seed"}: small differences may be
+<p>This is a small data set and {len(seeds)} {"seeds" if several else "seed"}: small differences may be
 chance.</p>
 <h2>Do it again</h2>
 <p><code>continual-crust demo</code></p>
@@ -164,12 +163,8 @@ def _sheet(run: DemoRun, folder: Path) -> str:
     total = sum(map(len, run.is_clean.values()))
     wrong = total - sum(int(flags.sum()) for flags in run.is_clean.values())
     finding = f"{label}, seed {result.seed}: {percent(result.purity, digits=0)} clean"
-    by_class = ", ".join(
-        f"{name} {percent(purity, digits=0)}" for name, purity in result.purity_per_class.items()
-    )
-    alt = (
-        f"Images that {label} keeps; {wrong} of {total} are framed in red. Clean share by class: {by_class}."
-    )
+    by_class = ", ".join(f"{name} {percent(purity, digits=0)}" for name, purity in result.purity_per_class.items())
+    alt = f"Images that {label} keeps; {wrong} of {total} are framed in red. Clean share by class: {by_class}."
     # A method's name becomes part of a file's.
     path = folder / f"memory_{re.sub(r'[^A-Za-z0-9_-]', '_', result.method)}.png"
     picture = _picture(path, png(contact_sheet(run.memory_images, run.is_clean, most_per_row=PER_ROW)), alt)

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.ticker import FixedLocator, MaxNLocator, PercentFormatter
+from matplotlib.ticker import FixedLocator, PercentFormatter
 from torch import Tensor
 
 from continual_crust.data.noise import Noise
@@ -27,7 +27,7 @@ DPI = 200
 LONGEST_NAME = 20
 """Characters of a class name that a figure shows."""
 NUMBERED_EXPERIENCES = 12
-"""Up to so many experiences the accuracy matrix has room for numbers."""
+"""Up to so many experiences there is room for numbers in the accuracy matrix, and for each on an axis."""
 LEGEND_COLUMNS = 3
 _INK, _FAINT = "#222222", "#777777"
 
@@ -48,12 +48,12 @@ def accuracy_over_experiences(results: Sequence[RunResult]) -> Figure:
         style, values = style_of(method), curves[method]
         x, mean = np.arange(1, values.shape[1] + 1), values.mean(axis=0)
         label = f"{style.label}  {percent(float(mean[-1]), digits=0)}"
-        lines += axes.plot(x, mean, color=style.colour, marker=style.marker, markersize=5, label=label)
+        lines += axes.plot(x, mean, color=style.colour, marker=style.marker, label=label, clip_on=False)
         if len(values) > 1:
             spread = values.std(axis=0, ddof=1)
             axes.fill_between(x, mean - spread, mean + spread, color=style.colour, alpha=0.18, linewidth=0)
     _percent_axis(axes.yaxis, axes.set_ylim)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xticks([position + 1 for position in _some(len(results[0].accuracy_matrix))])
     axes.set_xlabel("experiences learned")
     axes.set_ylabel("accuracy on the experiences so far")
     legend = figure.legend(handles=lines, loc="outside lower center", ncols=LEGEND_COLUMNS, frameon=False)
@@ -66,14 +66,10 @@ def accuracy_over_experiences(results: Sequence[RunResult]) -> Figure:
 def purity_by_method(results: Sequence[RunResult]) -> Figure:
     """Clean share of the memory: a bar for each method, a dot for each seed, a line for random choice."""
     groups = by_method(results)
-    purities = {
-        method: [run.purity for run in runs if run.purity is not None] for method, runs in groups.items()
-    }
+    purities = {method: [run.purity for run in runs if run.purity is not None] for method, runs in groups.items()}
     purities = {method: values for method, values in purities.items() if values}
     if not purities:
-        raise InputError(
-            "none of these methods keeps a memory, so there is no purity to show; add one that does."
-        )
+        raise InputError("none of these methods keeps a memory, so there is no purity to show; add one that does.")
     figure, axes = _figure(5.8, 1.5 + 0.55 * len(purities))
     for row, (method, values) in enumerate(purities.items()):
         style = style_of(method)
@@ -122,14 +118,13 @@ def accuracy_matrix(result: RunResult) -> Figure:
                 va="center",
                 color="white" if value < 0.55 else "black",
             )
-        names = [f"{_short(', '.join(classes))}  {number}" for number, classes in enumerate(result.experiences, 1)]
+        groups = enumerate(result.experiences, start=1)
+        names = [f"{number}: {_short(', '.join(classes))}" for number, classes in groups]
         axes.set_yticks(range(after), names[:after])
         _plain(axes.get_yticklabels())
     else:
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.yaxis.set_major_formatter(_counting_from_one)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=NUMBERED_EXPERIENCES))
-    axes.xaxis.set_major_formatter(_counting_from_one)
+        axes.set_yticks(_some(after), [str(row + 1) for row in _some(after)])
+    axes.set_xticks(_some(on), [str(column + 1) for column in _some(on)])
     axes.set_xlabel("accuracy on experience")
     axes.set_ylabel("after learning")
     axes.set_title(f"{style_of(result.method).label}: accuracy in %", loc="left", parse_math=False)
@@ -158,9 +153,7 @@ def contact_sheet(
     """
     names = list(memory_images)
     if not any(len(images) for images in memory_images.values()):
-        raise InputError(
-            "this memory is empty, so there is nothing to show; choose a method that keeps samples."
-        )
+        raise InputError("this memory is empty, so there is nothing to show; choose a method that keeps samples.")
     chosen = [evenly(len(memory_images[name]), most_per_row) for name in names]
     picture = mosaic(
         [memory_images[name][at] for name, at in zip(names, chosen, strict=True)],
@@ -267,8 +260,9 @@ def _percent_axis(axis: Axis, set_limits: Callable[[float, float], object]) -> N
     axis.set_major_formatter(PercentFormatter(1, decimals=0))
 
 
-def _counting_from_one(position: float, _: int) -> str:
-    return f"{position + 1:.0f}"
+def _some(count: int) -> range:
+    """Positions of as many experiences as an axis has room to number."""
+    return range(0, count, math.ceil(count / NUMBERED_EXPERIENCES))
 
 
 def _plain(texts: Iterable[Text]) -> None:
@@ -277,5 +271,5 @@ def _plain(texts: Iterable[Text]) -> None:
         text.set_parse_math(False)
 
 
-def _short(name: str, most: int = LONGEST_NAME) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"

@@ -31,9 +31,7 @@ def evenly(count: int, most: int) -> list[int]:
     >>> evenly(3, 5), evenly(100, 4)
     ([0, 1, 2], [0, 33, 66, 99])
     """
-    return (
-        list(range(count)) if count <= most else [int(at) for at in np.linspace(0, count - 1, most).round()]
-    )
+    return list(range(count)) if count <= most else [int(at) for at in np.linspace(0, count - 1, most).round()]
 
 
 def mosaic(rows: Sequence[Tensor], is_clean: Sequence[Tensor]) -> Picture:

@@ -5,6 +5,7 @@ from continual_crust.selection.coreset import Coreset
 from continual_crust.selection.crust import RULES, cosine_crust, crust
 from continual_crust.selection.facility_location import facility_location
 from continual_crust.selection.gradients import GradientSpace, last_layer_gradients
+from continual_crust.selection.herding import herding
 from continual_crust.selection.points import FactoredPoints, Points
 from continual_crust.selection.spectral import spectral_clusters
 
@@ -18,6 +19,7 @@ __all__ = [
     "cosine_crust",
     "crust",
     "facility_location",
+    "herding",
     "last_layer_gradients",
     "spectral_clusters",
 ]

@@ -114,4 +114,3 @@ def _rule(name: str) -> Callable[[Points, int], Coreset]:
     if name not in RULES:
         raise unknown_name("selection rule", name, RULES)
     return RULES[name]
-

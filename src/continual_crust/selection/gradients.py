@@ -30,7 +30,7 @@ def last_layer_gradients(
     logits: Tensor,
     labels: Tensor,
     weight: Tensor,
-    space: GradientSpace | str = GradientSpace.INPUT,
+    space: GradientSpace | str = GradientSpace.PARAMETERS,
 ) -> Points:
     """Per-sample gradients of cross-entropy at the last layer.
 

@@ -54,7 +54,7 @@ def prepared(points: Points) -> Points:
         if bad.any():
             raise InputError(
                 f"{int(bad.sum())} of {len(part)} points hold NaN or infinity (the first is row "
-                f"{int(bad.nonzero()[0])}); a network that gives such gradients has diverged, so lower its learning rate."
+                f"{int(bad.nonzero()[0])}); a network with such gradients has diverged, so lower its learning rate."
             )
     if isinstance(points, FactoredPoints):
         return FactoredPoints(points.left.detach().float(), points.right.detach().float())

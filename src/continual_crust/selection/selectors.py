@@ -12,6 +12,7 @@ from continual_crust.errors import InputError, unknown_name
 from continual_crust.selection.coreset import Coreset, checked_size
 from continual_crust.selection.crust import RULES, cosine_crust, crust
 from continual_crust.selection.gradients import GradientSpace, last_layer_gradients
+from continual_crust.selection.herding import herding
 from continual_crust.selection.points import Points
 
 
@@ -44,7 +45,7 @@ class SelectorConfig:
     """One of ``SELECTORS``."""
     rule: str = "centrality"
     """Inside CRUST and CosineCRUST: ``centrality`` (CRUST as released) or ``facility_location`` (as written)."""
-    space: GradientSpace = GradientSpace.INPUT
+    space: GradientSpace = GradientSpace.PARAMETERS
     """Inside CRUST and CosineCRUST: which gradients are compared."""
     clusters: int = 2
     """CosineCRUST: number of spectral clusters."""
@@ -83,17 +84,39 @@ def _cosine_crust(config: SelectorConfig, candidates: Candidates, size: int, gen
     )
 
 
+def _herding(config: SelectorConfig, candidates: Candidates, size: int, generator: torch.Generator) -> Coreset:
+    return herding(candidates.features, size)
+
+
 def _random(config: SelectorConfig, candidates: Candidates, size: int, generator: torch.Generator) -> Coreset:
-    device = candidates.labels.device
     size = checked_size(size, candidates.labels)
-    indices = torch.randperm(len(candidates), generator=generator)[:size].to(device)
+    return _unweighted(torch.randperm(len(candidates), generator=generator)[:size], candidates)
+
+
+def _reservoir(config: SelectorConfig, candidates: Candidates, size: int, generator: torch.Generator) -> Coreset:
+    """Vitter's algorithm R over the samples in their order: uniform too, but able to run on an endless stream."""
+    size = checked_size(size, candidates.labels)
+    held = list(range(size))
+    draws = torch.rand(len(candidates), generator=generator).tolist()
+    for position in range(size, len(candidates)):
+        place = int(draws[position] * (position + 1))
+        if place < size:
+            held[place] = position
+    return _unweighted(torch.tensor(held, dtype=torch.int64), candidates)
+
+
+def _unweighted(indices: Tensor, candidates: Candidates) -> Coreset:
+    """A choice that knows of no geometry: every sample stands for equally many."""
+    size, device = len(indices), candidates.labels.device
     weights = torch.full((size,), len(candidates) / max(size, 1), device=device)
-    return Coreset(indices, weights, gains=torch.ones(size, dtype=torch.float64, device=device))
+    return Coreset(indices.to(device), weights, gains=torch.ones(size, dtype=torch.float64, device=device))
 
 
 Selector = Callable[[SelectorConfig, Candidates, int, torch.Generator], Coreset]
 SELECTORS: dict[str, Selector] = {
     "crust": _crust,
     "cosine_crust": _cosine_crust,
+    "herding": _herding,
+    "reservoir": _reservoir,
     "random": _random,
 }

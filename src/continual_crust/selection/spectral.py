@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,15 +11,22 @@ from continual_crust.errors import InputError
 from continual_crust.selection.points import FactoredPoints, Points, blocks, device_of
 
 RESTARTS = 10
+"""Of k-means."""
 ITERATIONS = 100
+"""Of k-means, at most."""
+SPARE_DIRECTIONS = 4
+"""How many more eigenvectors are looked for than needed: the last ones of a block converge slowly."""
+LARGEST_BASIS = 240
+"""How many directions the search for eigenvectors may collect."""
 
 
 def spectral_clusters(points: Points, clusters: int, generator: torch.Generator | None = None) -> Tensor:
     """Assign points to clusters by the directions in which they lie.
 
-    The affinity of two points is (1 + cos) / 2. As a matrix it is B Bᵀ with rows B = [1, x/|x|] / √2, so the leading
-    eigenvectors of its normalised form come *exactly* from a (d+1) x (d+1) problem; the n x n matrix never exists.
-    Then k-means on the eigenvectors, as usual (Shi and Malik's relaxation of normalised cuts).
+    The affinity of two points is (1 + cos) / 2. As a matrix it is B Bᵀ with rows B = [1, x/|x|] / √2, so it multiplies
+    a vector in n (d+1) steps and its leading eigenvectors come from a few such products; the n x n matrix never exists,
+    nor do factored points need to be multiplied out. Then k-means on the eigenvectors, as usual (Shi and Malik's
+    relaxation of normalised cuts).
 
     Parameters
     ----------
@@ -44,28 +51,67 @@ def spectral_clusters(points: Points, clusters: int, generator: torch.Generator 
 
 def spectral_embedding(points: Points, components: int) -> Tensor:
     """Leading eigenvectors of the random walk on the cosine affinity graph, one row for each point."""
-    factor_sum = sum((factor.sum(dim=0) for _, factor in _affinity_factor(points)), start=torch.zeros(()))
-    degrees = torch.cat([factor @ factor_sum for _, factor in _affinity_factor(points)]).clamp_(min=1e-12)
-    gram = sum(
-        ((factor / degrees[rows, None]).T @ factor for rows, factor in _affinity_factor(points)), start=torch.zeros(())
-    )
-    values, vectors = torch.linalg.eigh(gram)
-    values, vectors = values.flip(0)[:components], vectors.flip(1)[:, :components]
-    # Directions without any variance left would be pure rounding.
-    vectors = vectors[:, values > 1e-10 * values[0]] / values[values > 1e-10 * values[0]].sqrt()
-    embedding = torch.cat([(factor / degrees[rows, None]) @ vectors for rows, factor in _affinity_factor(points)])
+    directions = _Directions(points)
+    ones = torch.ones(len(points), 1, dtype=torch.float64, device=device_of(points))
+    degrees = directions.affinity_times(ones).clamp_(min=1e-12)
+    scale = degrees.rsqrt()
+    vectors = _leading_eigenvectors(lambda v: scale * directions.affinity_times(scale * v), ones, components)
     # Scaled by the degrees' total, so that the numbers do not shrink as n grows.
-    return embedding * degrees.sum().sqrt()
+    return vectors * scale * degrees.sum().sqrt()
 
 
-def _affinity_factor(points: Points) -> Iterator[tuple[slice, Tensor]]:
-    """B such that B Bᵀ is the affinity (1 + cos) / 2, a block of rows at a time, in float64."""
-    width = points.left.shape[1] * points.right.shape[1] if isinstance(points, FactoredPoints) else points.shape[1]
-    for rows in blocks(len(points), width + 1):
-        block = points[rows]
-        dense = (block.multiplied_out() if isinstance(block, FactoredPoints) else block).double()
-        unit = torch.nn.functional.normalize(dense, dim=1)
-        yield rows, torch.cat([unit.new_ones(len(unit), 1), unit], dim=1) / 2**0.5
+class _Directions:
+    """Points scaled to unit length, in float64, and what their affinity matrix does to vectors."""
+
+    def __init__(self, points: Points) -> None:
+        parts = (points.left, points.right) if isinstance(points, FactoredPoints) else (points,)
+        self._parts = [torch.nn.functional.normalize(part.detach().double(), dim=1) for part in parts]
+
+    def affinity_times(self, vectors: Tensor) -> Tensor:
+        """(1 1ᵀ + Z Zᵀ) / 2 times the columns of an (n, k) tensor, where Z holds the unit vectors."""
+        return (vectors.sum(dim=0) + self._gram_times(vectors)) / 2
+
+    def _gram_times(self, vectors: Tensor) -> Tensor:
+        if len(self._parts) == 1:
+            unit = self._parts[0]
+            return unit @ (unit.T @ vectors)
+        left, right = self._parts
+        count, columns = len(left), vectors.shape[1]
+        result = torch.zeros_like(vectors)
+        wide = left.shape[1] * columns
+        pieces = list(blocks(count, wide))
+        core = torch.zeros(wide, right.shape[1], dtype=vectors.dtype, device=vectors.device)
+        for rows in pieces:
+            core += (left[rows, :, None] * vectors[rows, None, :]).flatten(1).T @ right[rows]
+        for rows in pieces:
+            spread = (right[rows] @ core.T).unflatten(1, (left.shape[1], columns))
+            result[rows] = torch.einsum("na,nak->nk", left[rows], spread)
+        return result
+
+
+def _leading_eigenvectors(matrix_times: Callable[[Tensor], Tensor], like: Tensor, components: int) -> Tensor:
+    """Eigenvectors to the largest eigenvalues of a symmetric matrix that is known by its products only.
+
+    Block Lanczos with full reorthogonalisation: the space spanned by repeated products grows until the eigenvectors
+    within it are eigenvectors of the whole matrix, to nine digits or for as long as that can be afforded.
+    """
+    count = len(like)
+    components = min(components, count)
+    width = min(components + SPARE_DIRECTIONS, count)
+    start = torch.randn(count, width, dtype=like.dtype, generator=torch.Generator().manual_seed(0)).to(like.device)
+    block = torch.linalg.qr(start).Q
+    basis = images = block[:, :0]
+    while True:
+        basis, images = torch.cat([basis, block], dim=1), torch.cat([images, matrix_times(block)], dim=1)
+        values, inner = torch.linalg.eigh(basis.T @ images)
+        values, inner = values.flip(0)[:components], inner.flip(1)[:, :components]
+        residual = (images @ inner - basis @ (inner * values)).norm(dim=0)
+        if bool((residual <= 1e-9 * values[0]).all()) or basis.shape[1] + width > min(count, LARGEST_BASIS):
+            leading: Tensor = basis @ inner
+            return leading
+        block = images[:, -width:]
+        for _ in range(2):  # once is not enough in floating point
+            block = torch.linalg.qr(block - basis @ (basis.T @ block)).Q
 
 
 def _k_means(points: Tensor, clusters: int, generator: torch.Generator) -> Tensor:

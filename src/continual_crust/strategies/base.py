@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from continual_crust.randomness import PrivateRandomness, generator_for, seed_fo
 from continual_crust.selection.coreset import Coreset
 from continual_crust.selection.selectors import Candidates, SelectorConfig, select
 from continual_crust.strategies.network import Network
+from continual_crust.strategies.options import NoOptions
 from continual_crust.strategies.training import Loss, Phase, Training
 
 
@@ -39,6 +40,8 @@ class Strategy(ABC):
         Epochs, memory, optimizer.
     selector
         Which samples of a class to remember; the strategy's own choice if not given.
+    options
+        The method's own hyper-parameters, an ``options_type``.
     seed
         Decides batches, dropout and random choices; the program's own random state is left alone.
     device
@@ -51,14 +54,19 @@ class Strategy(ABC):
     """How the method is called on the command line and in results."""
     summary: ClassVar[str]
     """The method in one line."""
-    default_selector: ClassVar[SelectorConfig]
+    default_selector: ClassVar[SelectorConfig] = SelectorConfig("random")
     """What it remembers when nothing else is asked for."""
+    options_type: ClassVar[type] = NoOptions
+    """A frozen dataclass of hyper-parameters that only this method has."""
+    learns_everything_at_once: ClassVar[bool] = False
+    """Whether the whole stream is given as a single experience."""
 
     def __init__(
         self,
         model: nn.Module,
         training: Training | None = None,
         selector: SelectorConfig | None = None,
+        options: Any = None,
         *,
         seed: int = 0,
         device: torch.device | str = "cpu",
@@ -66,6 +74,7 @@ class Strategy(ABC):
     ) -> None:
         self.training = training or Training()
         self.selector = selector or self.default_selector
+        self.options = self.options_type() if options is None else options
         self.network = Network(model, torch.device(device))
         self.memory: dict[int, Samples] = {}
         self.selection_seconds = 0.0
@@ -94,7 +103,19 @@ class Strategy(ABC):
     def remembered(self) -> Samples | None:
         """The memories of all classes together, or nothing yet."""
         parts = [samples for samples in self.memory.values() if len(samples)]
-        return Samples.concatenate(parts) if parts else None
+        return type(parts[0]).concatenate(parts) if parts else None
+
+    def _train(self, samples: Samples, loss: Loss | None = None, beside: Samples | None = None) -> None:
+        """Train m + n epochs, the whole budget of an experience, in one phase."""
+        phase = self._phase(loss)
+        for _ in self._epochs("training", self.training.epochs):
+            if len(samples):
+                phase.epoch(samples, beside)
+
+    def _with_memory(self, new: Samples) -> Samples:
+        """New samples and remembered ones together."""
+        old = self.remembered()
+        return new if old is None else Samples.concatenate([new, old])
 
     def _phase(self, loss: Loss | None = None) -> Phase:
         """A stretch of training with a fresh optimizer; by default under weighted cross-entropy."""

@@ -7,11 +7,10 @@ An experience brings the noisy samples D of new classes; S holds a coreset for e
     n times:  S[new] <- select k of D by their last-layer gradients;     (phase 2: refine their coreset)
               one epoch on all of S
 
-Coresets of old classes never change. The loss is cross-entropy, over S alone. The optimizer starts afresh in each phase.
+Coresets of old classes never change. The loss is cross-entropy, over S alone. Each phase has a fresh optimizer.
 
-Where this differs from the paper: CRUST's rule is `centrality`, as CRUST was released, and not facility location, as the
-paper writes it; see `continual_crust.selection`. Selection after the last epoch is not repeated, so what is remembered
-is what was trained on.
+Where this differs from the paper: CRUST's rule is `centrality`, as CRUST was released, and not facility location, as
+the paper writes it; see `continual_crust.selection`.
 """
 
 from __future__ import annotations

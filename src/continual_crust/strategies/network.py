@@ -46,12 +46,12 @@ class Network:
 
     def logits(self, images: Tensor) -> Tensor:
         """Output for a batch of bytes, in whatever mode the model is in."""
-        output: Tensor = self.model(self._normalized(images))
+        output: Tensor = self.model(self.normalized(images))
         return output
 
     def features_and_logits(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Input and output of the last layer for a batch of bytes, in whatever mode the model is in."""
-        return features_and_logits(self.model, self._normalized(images))
+        return features_and_logits(self.model, self.normalized(images))
 
     @torch.no_grad()
     def evaluate(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,7 +67,8 @@ class Network:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def _normalized(self, images: Tensor) -> Tensor:
+    def normalized(self, images: Tensor) -> Tensor:
+        """Bytes as the model wants them."""
         if self.mean is None or self.std is None:
             return images.float()
         return (images.float() - self.mean) / self.std

@@ -76,7 +76,7 @@ class Phase:
             fused=True,
             capturable=on_cuda,
         )
-        self._recorded = _RecordedStep(self._step) if on_cuda else None
+        self._recorded = _RecordedSteps(self._step, self._batch_size) if on_cuda else None
 
     def epoch(self, samples: Samples, beside: Samples | None = None) -> None:
         """Visit every sample once, in random order; with `beside`, each batch comes with an equal one drawn from there.
@@ -85,14 +85,13 @@ class Phase:
         """
         self._network.model.train()
         sets = [samples] if beside is None or not len(beside) else [samples, beside]
-        orders = [self._order(len(samples), len(samples)), *(self._order(len(s), len(samples)) for s in sets[1:])]
+        orders = [self._order(len(part), len(samples)) for part in sets]
+        if self._recorded is not None:
+            taken = self._recorded.take_full_batches(sets, orders)
+            orders = [order[taken:] for order in orders]
         for indices in zip(*(order.split(self._batch_size) for order in orders), strict=True):
             # Batch normalisation cannot work on one sample, so a single left-over one waits for the next epoch.
-            if len(indices[0]) == 1 < len(samples):
-                continue
-            if self._recorded is not None and len(indices[0]) == self._batch_size:
-                self._recorded(sets, indices)
-            else:
+            if len(indices[0]) > 1 or len(samples) == 1:
                 self._step(*(part[index] for part, index in zip(sets, indices, strict=True)))
 
     def _order(self, available: int, wanted: int) -> Tensor:
@@ -107,38 +106,75 @@ class Phase:
         self._optimizer.step()
 
 
-class _RecordedStep:
-    """A training step recorded as a CUDA graph after a few plain ones, then replayed on new batches.
+class _RecordedSteps:
+    """Training steps on CUDA: a few are taken one by one, then one is recorded as a graph and replayed.
 
-    A step of a small network is over a hundred kernels of a few microseconds each; launched one by one they keep the
-    GPU waiting most of the time. Recording executes nothing, so every step is a real one and is taken exactly once.
+    A step of a small network is a hundred kernels of a few microseconds each; launched one by one they keep the GPU
+    waiting most of the time. The record gathers its own batch, at a place in the epoch that a counter on the device
+    tells, so a replay is one launch and nothing else. Recording executes nothing: every step is taken exactly once.
     """
 
-    def __init__(self, step: Callable[..., None]) -> None:
+    def __init__(self, step: Callable[..., None], batch_size: int) -> None:
         self._step = step
-        self._steps_taken = 0
+        self._batch_size = batch_size
+        self._eager_steps = 0
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._inputs: list[Samples] = []
+        self._sources: list[Samples] = []
+        self._sets: list[Samples] = []
+        self._orders: list[Tensor] = []
+        self._within_batch = torch.arange(0)
+        self._counter = torch.zeros(())
 
-    def __call__(self, sets: list[Samples], indices: tuple[Tensor, ...]) -> None:
-        if self._steps_taken < EAGER_STEPS:
-            self._steps_taken += 1
-            self._on_side_stream([part[index] for part, index in zip(sets, indices, strict=True)])
-            return
-        if self._graph is None:
-            self._inputs = [part[index] for part, index in zip(sets, indices, strict=True)]
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self._step(*self._inputs)
-        for part, index, batch in zip(sets, indices, self._inputs, strict=True):
-            for field in fields(part):
-                torch.index_select(getattr(part, field.name), 0, index, out=getattr(batch, field.name))
-        self._graph.replay()
+    def take_full_batches(self, sets: list[Samples], orders: list[Tensor]) -> int:
+        """Train on all batches of full size; returns how many samples that were."""
+        count = len(orders[0]) // self._batch_size
+        if not count:
+            return 0
+        self._load(sets, orders)
+        # Trying out convolution algorithms pays for a shape that is used thousands of times, and only for that.
+        with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=True):
+            for _ in range(count):
+                if self._eager_steps < EAGER_STEPS:
+                    self._eager_steps += 1
+                    self._on_side_stream()
+                    continue
+                if self._graph is None:
+                    self._graph = torch.cuda.CUDAGraph()
+                    with torch.cuda.graph(self._graph):
+                        self._step_at_counter()
+                self._graph.replay()
+        return count * self._batch_size
 
-    def _on_side_stream(self, batches: list[Samples]) -> None:
+    def _load(self, sets: list[Samples], orders: list[Tensor]) -> None:
+        """Put an epoch's data where the record looks for it."""
+        fits = len(self._sets) == len(sets) and all(
+            len(new) <= len(held) and len(order) <= len(held_order)
+            for new, held, order, held_order in zip(sets, self._sets, orders, self._orders, strict=True)
+        )
+        if not fits:
+            self._graph = None
+            self._sources = []
+            self._sets = [part[torch.arange(len(part), device=part.labels.device)] for part in sets]
+            self._orders = [order.clone() for order in orders]
+            self._within_batch = torch.arange(self._batch_size, device=orders[0].device)
+            self._counter = torch.zeros((), dtype=torch.int64, device=orders[0].device)
+        for number, (part, order) in enumerate(zip(sets, orders, strict=True)):
+            self._orders[number][: len(order)].copy_(order)
+            if len(self._sources) <= number or self._sources[number] is not part:
+                for field in fields(part):
+                    getattr(self._sets[number], field.name)[: len(part)].copy_(getattr(part, field.name))
+        self._sources = list(sets)
+        self._counter.zero_()
+
+    def _step_at_counter(self) -> None:
+        positions = self._counter * self._batch_size + self._within_batch
+        self._step(*(part[order[positions]] for part, order in zip(self._sets, self._orders, strict=True)))
+        self._counter += 1
+
+    def _on_side_stream(self) -> None:
         # Recording needs the libraries' workspaces to exist for a stream other than the default one.
         side, main = torch.cuda.Stream(), torch.cuda.current_stream()
         side.wait_stream(main)
         with torch.cuda.stream(side):
-            self._step(*batches)
+            self._step_at_counter()
         main.wait_stream(side)

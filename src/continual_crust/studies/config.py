@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
 from continual_crust.data.noise import Noise
+from continual_crust.errors import unknown_name
+from continual_crust.models import MODELS
 from continual_crust.selection.selectors import SelectorConfig
+from continual_crust.strategies import options_of
 from continual_crust.strategies.training import Training
 
 
@@ -29,6 +33,8 @@ class RunConfig:
     """Epochs, memory, optimizer."""
     selector: SelectorConfig = field(default_factory=SelectorConfig)
     """Which samples of a class to remember."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The method's own hyper-parameters, where they are not its defaults."""
     first_classes: int = 2
     """Classes in the first experience."""
     classes_per_experience: int = 1
@@ -39,6 +45,11 @@ class RunConfig:
     """Reach that size by cropping the centre instead of resizing."""
     pretrained: bool = False
     """Start from torchvision's weights."""
+
+    def __post_init__(self) -> None:
+        options_of(self.method, self.options)
+        if self.model not in MODELS:
+            raise unknown_name("model", self.model, MODELS)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values only, ready for YAML or JSON."""

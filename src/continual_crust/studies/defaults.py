@@ -1,7 +1,7 @@
 """Hyper-parameters for each data set.
 
-The rows up to `pathmnist` are the paper's own table. It tunes learning rates on one seed; so `digits`, which it does not
-have, was given the plain values at which the network fits clean digits.
+The rows from `mnist` to `pathmnist` are the paper's own table. `digits` and `folder` are ours: plain values at which
+the networks fit clean data.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _INSTANCE: dict[str, tuple[str, float, float, int, int, int, int]] = {
 
 
 def defaults_for(dataset: str, noise: NoiseKind) -> Defaults:
-    """Network and training for a data set under a kind of noise; those for label noise where the paper has no others."""
+    """Network and training for a data set and noise; those for label noise where the paper has no others."""
     row = _INSTANCE.get(dataset) if noise in _INSTANCE_NOISE else None
     model, learning_rate, weight_decay, batch_size, phase1, phase2, memory = row or _LABEL_NOISE[dataset]
     return Defaults(

@@ -15,7 +15,7 @@ from continual_crust.errors import InputError
 from continual_crust.evaluation import accuracies, average_accuracy, forgetting, mean_purity, purity_per_class
 from continual_crust.models import build_model
 from continual_crust.randomness import seed_for
-from continual_crust.strategies import Observer, Strategy, strategy_named
+from continual_crust.strategies import Observer, Strategy, options_of, strategy_named
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.result import RunResult, versions, write_atomically
 
@@ -58,9 +58,10 @@ def execute(
     matrix: list[list[float]] = []
     purities: list[float | None] = []
     seconds = 0.0
-    for number, experience in enumerate(stream):
+    experiences = [stream.joined()] if strategy.learns_everything_at_once else stream
+    for number, experience in enumerate(experiences):
         if on_experience is not None:
-            on_experience(number, len(stream))
+            on_experience(number, len(experiences))
         start = time.perf_counter()
         strategy.learn(experience)
         strategy.network.synchronize()
@@ -102,7 +103,13 @@ def build_strategy(
         pretrained=config.pretrained,
     )
     return strategy_named(config.method)(
-        model, config.training, config.selector, seed=config.seed, device=device, observer=observer
+        model,
+        config.training,
+        config.selector,
+        options_of(config.method, config.options),
+        seed=config.seed,
+        device=device,
+        observer=observer,
     )
 
 

@@ -1,0 +1,23 @@
+"""Cumulative learning: nothing is ever thrown away.
+
+Trains m + n epochs on all data seen so far, at every experience, under cross-entropy. The network goes on from where it
+was; the optimizer starts afresh, as for every other method.
+"""
+
+from __future__ import annotations
+
+from continual_crust.data.samples import Samples
+from continual_crust.strategies.base import Strategy
+
+
+class Cumulative(Strategy):
+    """All data so far."""
+
+    name = "cumulative"
+    summary = "Cumulative: all data so far at every experience; an upper bound for bounded memory"
+
+    _seen: Samples | None = None
+
+    def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
+        self._seen = new if self._seen is None else Samples.concatenate([self._seen, new])
+        self._train(self._seen)

@@ -1,0 +1,77 @@
+"""iCaRL: incremental classifier and representation learning (Rebuffi et al. 2017).
+
+Trains m + n epochs on the new samples together with the exemplars of old classes. With g the sigmoid outputs, g°
+those of the network as the last experience left it, and y one-hot, every output is its own binary classifier and each
+step minimises the mean over outputs of
+
+    BCE(g, y)    for classes that are not old
+    BCE(g, g°)   for old classes, so that they keep answering as before (distillation)
+
+Afterwards k exemplars of each new class are chosen by herding, and an image is given the class whose exemplars' mean is
+nearest to it, features scaled to unit length.
+
+Where this differs from Avalanche: class means are not averaged with those of mirrored images, since a mirrored digit or
+vehicle is another thing; the old network answers in evaluation mode, without dropout; herding never picks a sample
+twice.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from continual_crust.data.samples import Samples
+from continual_crust.selection.selectors import SelectorConfig
+from continual_crust.strategies.base import Strategy
+from continual_crust.strategies.network import Network
+
+
+class Icarl(Strategy):
+    """Distil the old network, classify by the nearest mean of exemplars."""
+
+    name = "icarl"
+    summary = "iCaRL: herded exemplars, distillation, nearest-mean classification"
+    default_selector = SelectorConfig("herding")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._old_model: nn.Module | None = None
+        self._old_classes: list[int] = []
+        self._class_means: dict[int, Tensor] = {}
+
+    def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
+        self._train(self._with_memory(new), self._loss)
+        self._remember(classes, new)
+        self._class_means = {
+            label: self._mean_feature(samples.images) for label, samples in self.memory.items() if len(samples)
+        }
+        self._old_model = copy.deepcopy(self.network.model).eval().requires_grad_(False)
+        self._old_classes += classes
+
+    def _loss(self, batch: Samples) -> Tensor:
+        logits = self.network.logits(batch.images)
+        targets = functional.one_hot(batch.labels, logits.shape[1]).to(logits.dtype)
+        if self._old_model is not None:
+            with torch.no_grad():
+                before = self._old_model(self.network.normalized(batch.images)).sigmoid()
+            targets[:, self._old_classes] = before[:, self._old_classes]
+        return functional.binary_cross_entropy_with_logits(logits, targets)
+
+    def predict_logits(self, images: Tensor) -> Tensor:
+        """Minus the distance to each class's mean exemplar; classes without exemplars are infinitely far."""
+        features = _unit_features(self.network, images)
+        scores = features.new_full((len(images), self.network.head_weight.shape[0]), -torch.inf)
+        for label, mean in self._class_means.items():
+            scores[:, label] = -(features - mean).norm(dim=1)
+        return scores
+
+    def _mean_feature(self, images: Tensor) -> Tensor:
+        return functional.normalize(_unit_features(self.network, images).mean(dim=0), dim=0)
+
+
+def _unit_features(network: Network, images: Tensor) -> Tensor:
+    return functional.normalize(network.evaluate(images)[0], dim=1)

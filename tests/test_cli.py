@@ -1,0 +1,123 @@
+"""The command line as a person meets it: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+QUICK = ["--phase1-epochs", "1", "--phase2-epochs", "1", "--memory", "5"]
+
+
+def command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "continual_crust.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1", "NO_COLOR": "1"},
+        check=False,
+    )
+
+
+def test_a_run_leaves_configuration_result_and_figures(tmp_path: Path) -> None:
+    done = command("run", "--dataset", "digits", "--method", "crust", "--noise", "label:0.5", *QUICK, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "runs" / "digits-crust-label-0.5-seed0"
+    assert {path.name for path in folder.iterdir()} == {"config.yaml", "result.json", "figures"}
+    assert {path.suffix for path in (folder / "figures").iterdir()} == {".png"}
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["method"], result["noise"], result["seed"]) == ("crust", "label:0.5", 0)
+    assert "crust" in done.stdout
+    assert "accuracy" in done.stdout
+
+    again = command("run", "--dataset", "digits", "--method", "crust", "--noise", "label:0.5", *QUICK, cwd=tmp_path)
+    assert again.returncode == 2
+    assert "already holds a result" in again.stderr
+
+
+def test_options_reach_the_configuration(tmp_path: Path) -> None:
+    selection = "--method cosine_crust --rule facility_location --space input --clusters 3 --n-a 4"
+    training = "--lr 0.002 --batch-size 16 --weight-decay 0 --weighted-loss --model simple_cnn"
+    stream = "--first-classes 5 --classes-per-experience 5 --seed 7"
+    options = f"{selection} {training} {stream}".split()
+    done = command("run", "--dataset", "digits", "--out", tmp_path / "r", *QUICK, *options)
+    assert done.returncode == 0, done.stderr
+    config = (tmp_path / "r" / "config.yaml").read_text()
+    for line in (
+        "rule: facility_location",
+        "space: input",
+        "clusters: 3",
+        "min_cluster: 4.0",
+        "learning_rate: 0.002",
+        "batch_size: 16",
+        "weighted_loss: true",
+        "first_classes: 5",
+        "seed: 7",
+    ):
+        assert line in config
+    assert len(json.loads((tmp_path / "r" / "result.json").read_text())["accuracy_matrix"]) == 2
+
+
+def test_the_demo_ends_in_a_page(tmp_path: Path) -> None:
+    done = command("demo", "--seeds", "1", "--out", tmp_path / "demo")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "demo" / "index.html").read_text()
+    assert "<html" in page
+    for method in ("replay", "crust", "cosine_crust"):
+        assert (tmp_path / "demo" / f"{method}-seed0" / "result.json").exists()
+        assert method in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--dataset", "digit"], "did you mean 'digits'"),
+        (["--dataset", "digits", "--method", "crus"], "did you mean 'crust'"),
+        (["--dataset", "digits", "--noise", "labels:0.5"], "did you mean 'label'"),
+        (["--dataset", "digits", "--noise", "label:2"], "outside 0 to 1"),
+        (["--dataset", "digits", "--model", "resnet"], "did you mean 'resnet18'"),
+        (["--dataset", "digits", "--rule", "x"], "no selection rule 'x'"),
+        (["--dataset", "digits", "--space", "output"], "no gradient space 'output'"),
+        (["--dataset", "digits", "--lr", "0"], "learning_rate is 0.0"),
+        (["--dataset", "digits", "--download"], "cannot be downloaded"),
+        (["--dataset", "mnist", "--data-root", "nowhere"], "nowhere"),
+        (["--dataset", "folder"], "which folder"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+    done = command("run", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lists() -> None:
+    assert {"crust", "cosine_crust", "replay"} <= {line.split()[0] for line in command("methods").stdout.splitlines()}
+    assert {"digits", "mnist", "folder"} <= {line.split()[0] for line in command("datasets").stdout.splitlines()}
+
+
+def test_import_is_quick_and_touches_nothing() -> None:
+    """Beyond torch itself, under a second; no seeds, threads, working directory or heavy modules."""
+    probe = """
+import os, sys, time
+import torch
+state, threads, folder = torch.get_rng_state(), torch.get_num_threads(), os.getcwd()
+path, start = list(sys.path), time.perf_counter()
+import continual_crust, continual_crust.selection, continual_crust.strategies, continual_crust.data
+seconds = time.perf_counter() - start
+assert torch.equal(state, torch.get_rng_state()) and threads == torch.get_num_threads()
+assert folder == os.getcwd() and path == sys.path
+heavy = {"torchvision", "matplotlib", "pandas", "sklearn", "PIL", "yaml", "typer"} & set(sys.modules)
+print(seconds, heavy or "none")
+"""
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    seconds, heavy = done.stdout.split(maxsplit=1)
+    assert float(seconds) < 1
+    assert heavy.strip() == "none"

@@ -1,0 +1,142 @@
+"""A run from configuration to files."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from continual_crust.data import Dataset, Noise, NoiseKind
+from continual_crust.errors import InputError
+from continual_crust.evaluation import average_accuracy, forgetting
+from continual_crust.strategies import Training
+from continual_crust.studies.config import RunConfig
+from continual_crust.studies.defaults import defaults_for
+from continual_crust.studies.result import RunResult, write_atomically
+from continual_crust.studies.run import choose_device, execute, prepare_folder
+
+QUICK = RunConfig(
+    dataset="few_digits",
+    method="crust",
+    model="simple_cnn",
+    noise=Noise(NoiseKind.LABEL, 0.3),
+    seed=2,
+    training=Training(phase1_epochs=2, phase2_epochs=1, memory_per_class=8),
+)
+
+
+@pytest.fixture(scope="module")
+def finished(few_digits: Dataset):
+    return execute(QUICK, few_digits, torch.device("cpu"))
+
+
+def test_result_holds_what_the_run_measured(finished, few_digits: Dataset) -> None:
+    result = finished.result
+    assert (len(result.accuracy_matrix), len(result.accuracy_matrix[0])) == (3, 3)
+    assert result.accuracy == average_accuracy(result.accuracy_matrix)
+    assert result.forgetting == forgetting(result.accuracy_matrix)
+    assert [len(names) for names in result.experiences] == [2, 1, 1]
+    assert set(result.purity_per_class) == set(few_digits.class_names)
+    assert result.purity == pytest.approx(sum(result.purity_per_class.values()) / 4)
+    assert 0 < result.selection_seconds < result.seconds
+    last = finished.strategy.predict(finished.stream.test(2)[0])
+    assert result.accuracy_matrix[2][2] == pytest.approx(float((last == finished.stream.test(2)[1]).double().mean()))
+
+
+def test_result_survives_its_file(finished, tmp_path: Path) -> None:
+    finished.result.write(tmp_path / "result.json")
+    assert RunResult.read(tmp_path / "result.json") == finished.result
+    keys = set(json.loads((tmp_path / "result.json").read_text()))
+    asked_for = """method dataset noise seed accuracy_matrix accuracy forgetting purity purity_per_class
+        seconds selection_seconds versions"""
+    assert keys >= set(asked_for.split())
+
+
+def test_the_same_configuration_gives_the_same_numbers(finished, few_digits: Dataset) -> None:
+    again = execute(QUICK, few_digits, torch.device("cpu")).result
+    for name in ("accuracy_matrix", "purity_per_class", "purity_per_experience", "experiences"):
+        assert getattr(again, name) == getattr(finished.result, name)
+
+
+def test_configuration_is_stored_in_plain_words(tmp_path: Path) -> None:
+    prepare_folder(tmp_path / "run", QUICK, overwrite=False)
+    stored = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert stored["noise"] == "label:0.3"
+    assert stored["training"]["memory_per_class"] == 8
+    assert stored["selector"]["space"] == "parameters"
+
+
+def test_an_earlier_result_is_not_overwritten_unasked(finished, tmp_path: Path) -> None:
+    finished.result.write(tmp_path / "result.json")
+    with pytest.raises(InputError, match="already holds a result; choose another --out or pass --overwrite"):
+        prepare_folder(tmp_path, QUICK, overwrite=False)
+    prepare_folder(tmp_path, QUICK, overwrite=True)
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write to"):
+        prepare_folder(tmp_path / "file" / "run", QUICK, overwrite=False)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"method": 1}', "\x00"])
+def test_what_is_not_a_result_is_told(content: str, tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(content)
+    with pytest.raises(InputError, match="is not a result of a run"):
+        RunResult.read(tmp_path / "result.json")
+    with pytest.raises(InputError, match="there is no result at"):
+        RunResult.read(tmp_path / "missing.json")
+
+
+def test_writing_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "file"
+    write_atomically(target, "old")
+
+    def full_disk(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(target, "new")
+    assert target.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "noise", "model", "memory", "learning_rate", "batch"),
+    [
+        ("mnist", NoiseKind.LABEL, "simple_cnn", 300, 1e-3, 32),
+        ("mnist", NoiseKind.SALT_AND_PEPPER, "simple_cnn", 128, 1e-3, 32),
+        ("fashionmnist", NoiseKind.NONE, "resnet18", 300, 3e-2, 32),
+        ("fashionmnist", NoiseKind.UNIFORM, "resnet18", 128, 1e-3, 64),
+        ("cifar10", NoiseKind.LABEL, "resnet18", 300, 4e-2, 32),
+        ("mstar", NoiseKind.SALT_AND_PEPPER, "efficientnet_v2_s", 30, 1e-3, 18),
+        ("pathmnist", NoiseKind.LABEL, "efficientnet_v2_s", 256, 1e-3, 16),
+    ],
+)
+def test_defaults_are_the_papers(
+    dataset: str, noise: NoiseKind, model: str, memory: int, learning_rate: float, batch: int
+) -> None:
+    defaults = defaults_for(dataset, noise)
+    training = defaults.training
+    assert (defaults.model, training.memory_per_class, training.learning_rate, training.batch_size) == (
+        model,
+        memory,
+        learning_rate,
+        batch,
+    )
+
+
+def test_devices() -> None:
+    assert choose_device("cpu") == torch.device("cpu")
+    assert choose_device("auto").type in ("cpu", "cuda")
+    with pytest.raises(InputError, match="there is no device 'gpu'"):
+        choose_device("gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="sees no CUDA device"):
+            choose_device("cuda")
