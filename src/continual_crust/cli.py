@@ -100,8 +100,8 @@ def run(
     selector: Annotated[
         str | None,
         typer.Option(
-            help="What chooses the memory, whatever the method: crust, cosine_crust, herding, reservoir or random; by default "
-            "the method's own choice.",
+            help="What chooses the memory, whatever the method: crust, cosine_crust, herding, reservoir or random; "
+            "by default the method's own choice.",
             rich_help_panel=SELECTION,
         ),
     ] = None,

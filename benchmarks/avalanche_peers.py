@@ -29,17 +29,17 @@ from continual_crust.torchvision_remedy import import_torchvision
 
 import_torchvision()
 
-from avalanche.benchmarks import CLScenario  # noqa: E402
-from avalanche.benchmarks.scenarios.deprecated.generic_benchmark_creation import (  # noqa: E402
+from avalanche.benchmarks import CLScenario
+from avalanche.benchmarks.scenarios.deprecated.generic_benchmark_creation import (
     create_multi_dataset_generic_benchmark,
 )
-from avalanche.benchmarks.utils import _make_taskaware_tensor_classification_dataset as tensor_dataset  # noqa: E402
-from avalanche.benchmarks.utils import concat_datasets  # noqa: E402
-from avalanche.training.plugins import EWCPlugin, ReplayPlugin, SupervisedPlugin  # noqa: E402
-from avalanche.training.storage_policy import ClassBalancedBuffer  # noqa: E402
-from avalanche.training.supervised import DER, Cumulative, ICaRL, JointTraining, Naive  # noqa: E402
-from avalanche.training.supervised.der import ClassBalancedBufferWithLogits  # noqa: E402
-from avalanche.training.templates import SupervisedTemplate  # noqa: E402
+from avalanche.benchmarks.utils import _make_taskaware_tensor_classification_dataset as tensor_dataset
+from avalanche.benchmarks.utils import concat_datasets
+from avalanche.training.plugins import EWCPlugin, ReplayPlugin, SupervisedPlugin
+from avalanche.training.storage_policy import ClassBalancedBuffer
+from avalanche.training.supervised import DER, Cumulative, ICaRL, JointTraining, Naive
+from avalanche.training.supervised.der import ClassBalancedBufferWithLogits
+from avalanche.training.templates import SupervisedTemplate
 
 
 @dataclass(frozen=True)
