@@ -142,7 +142,8 @@ def test_icarl_loss_is_avalanches(network_and_samples) -> None:
     network.model.eval()  # one forward pass must equal another
     old = build_model("simple_cnn", (1, 8, 8), 10, seed=9).eval()
     ours = Icarl(network.model)
-    ours.network, ours._old_model, ours._old_classes = network, old, [0, 4, 7]
+    ours.network, ours._old_model = network, old
+    ours._is_old_class[[0, 4, 7]] = True
     plugin = ICaRLLossPlugin()
     plugin.old_classes = [0, 4, 7]
     plugin.old_logits = old(network.normalized(samples.images)).detach()

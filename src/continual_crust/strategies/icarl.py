@@ -40,7 +40,8 @@ class Icarl(Strategy):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._old_model: nn.Module | None = None
-        self._old_classes: list[int] = []
+        outputs = self.network.head_weight.shape[0]
+        self._is_old_class = torch.zeros(outputs, dtype=torch.bool, device=self.network.device)
         self._class_means: dict[int, Tensor] = {}
 
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
@@ -50,7 +51,7 @@ class Icarl(Strategy):
             label: self._mean_feature(samples.images) for label, samples in self.memory.items() if len(samples)
         }
         self._old_model = copy.deepcopy(self.network.model).eval().requires_grad_(False)
-        self._old_classes += classes
+        self._is_old_class[list(classes)] = True
 
     def _loss(self, batch: Samples) -> Tensor:
         logits = self.network.logits(batch.images)
@@ -58,7 +59,7 @@ class Icarl(Strategy):
         if self._old_model is not None:
             with torch.no_grad():
                 before = self._old_model(self.network.normalized(batch.images)).sigmoid()
-            targets[:, self._old_classes] = before[:, self._old_classes]
+            targets = torch.where(self._is_old_class, before, targets)
         return functional.binary_cross_entropy_with_logits(logits, targets)
 
     def predict_logits(self, images: Tensor) -> Tensor:

@@ -6,7 +6,10 @@ experience's samples, F = mean over (x, y) of (∂ log p(y|x) / ∂θ)². Traini
     L(batch of new and remembered samples) + λ/2 Σ F (θ - θ*)²
 
     separate:  summed over all earlier experiences, each with its own F and θ*
-    online:    one F ← γ F + F_t and the latest θ*; memory does not grow with the stream
+    online:    one F ← γ F + F_t and the latest θ*
+
+A sum of quadratics is one quadratic: the separate form has the gradient λ (ΣF) (θ - ΣFθ*/ΣF), so one importance and one
+anchor are all that is ever kept of it, and a step costs the same however long the stream.
 
 Everything else is replay. Where this differs from Avalanche: gradients are squared for each sample, as the definition
 says, where Avalanche squares the mean gradient of each batch, which for batches of more than one is a much smaller
@@ -51,14 +54,6 @@ class ReplayEwcOptions(ReplayOptions):
             raise InputError("replay_ewc needs strength of 0 or more, decay from 0 to 1 and fisher_batch of 1 or more.")
 
 
-@dataclass(frozen=True)
-class Anchor:
-    """What an experience wants to keep: parameter values, and how much each of them matters."""
-
-    values: list[Tensor]
-    importance: list[Tensor]
-
-
 class ReplayEwc(Replay):
     """Replay, with parameters held near their old values where those mattered."""
 
@@ -69,7 +64,8 @@ class ReplayEwc(Replay):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._anchors: list[Anchor] = []
+        self._importance: list[Tensor] = []
+        self._anchor: list[Tensor] = []
 
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
         super()._learn(classes, new)
@@ -80,22 +76,30 @@ class ReplayEwc(Replay):
         return super()._loss(*batches) + self.options.strength / 2 * self._penalty()
 
     def _penalty(self) -> Tensor:
-        parameters = list(self.network.model.parameters())
-        penalty = torch.zeros((), device=self.network.device)
-        for anchor in self._anchors:
-            for parameter, value, importance in zip(parameters, anchor.values, anchor.importance, strict=True):
-                penalty = penalty + (importance * (parameter - value).square()).sum()
-        return penalty
+        parts = zip(self.network.model.parameters(), self._anchor, self._importance, strict=False)
+        return sum(
+            ((importance * (parameter - anchor).square()).sum() for parameter, anchor, importance in parts),
+            start=torch.zeros((), device=self.network.device),
+        )
 
     def _consolidate(self, new: Samples) -> None:
-        importance = fisher_diagonal(self.network, new, self.options.fisher_batch)
         values = [parameter.detach().clone() for parameter in self.network.model.parameters()]
-        if self.options.online and self._anchors:
-            earlier = self._anchors.pop()
-            importance = [
-                self.options.decay * old + now for old, now in zip(earlier.importance, importance, strict=True)
+        importance = fisher_diagonal(self.network, new, self.options.fisher_batch)
+        if not self._importance:
+            self._importance, self._anchor = importance, values
+        elif self.options.online:
+            self._importance = [
+                self.options.decay * old + now for old, now in zip(self._importance, importance, strict=True)
             ]
-        self._anchors.append(Anchor(values, importance))
+            self._anchor = values
+        else:
+            total = [old + now for old, now in zip(self._importance, importance, strict=True)]
+            # The mean of old anchor and new value, weighted by what they matter; anything where neither matters.
+            self._anchor = [
+                torch.lerp(anchor, value, torch.nan_to_num(now / everything))
+                for anchor, value, now, everything in zip(self._anchor, values, importance, total, strict=True)
+            ]
+            self._importance = total
 
 
 def fisher_diagonal(network: Network, samples: Samples, batch: int = 1) -> list[Tensor]:
