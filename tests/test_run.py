@@ -17,7 +17,16 @@ from continual_crust.strategies import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.result import RunResult, write_atomically
-from continual_crust.studies.run import choose_device, execute, prepare_folder
+from continual_crust.studies.run import (
+    build_strategy,
+    choose_device,
+    execute,
+    load_learner,
+    load_run,
+    prepare_folder,
+    read_config,
+    save_learner,
+)
 
 QUICK = RunConfig(
     dataset="few_digits",
@@ -68,6 +77,36 @@ def test_configuration_is_stored_in_plain_words(tmp_path: Path) -> None:
     assert stored["noise"] == "label:0.3"
     assert stored["training"]["memory_per_class"] == 8
     assert stored["selector"]["space"] == "parameters"
+
+
+def test_a_run_can_be_brought_back(finished, few_digits: Dataset, tmp_path: Path) -> None:
+    prepare_folder(tmp_path, QUICK, overwrite=False)
+    save_learner(finished.strategy, tmp_path / "learner.pt")
+    finished.result.write(tmp_path / "result.json")
+    assert read_config(tmp_path) == QUICK
+    again = load_run(tmp_path, few_digits, torch.device("cpu"))
+    assert again.result == finished.result
+    images = few_digits.test_images
+    assert torch.equal(again.strategy.predict_logits(images), finished.strategy.predict_logits(images))
+    assert torch.equal(again.stream.truth.flipped, finished.stream.truth.flipped)
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a learner", None])
+def test_what_is_not_a_learner_is_told(damage: bytes | None, finished, few_digits: Dataset, tmp_path: Path) -> None:
+    path = tmp_path / "learner.pt"
+    save_learner(finished.strategy, path)
+    path.write_bytes(path.read_bytes()[:2000] if damage is None else damage)
+    with pytest.raises(InputError, match="is not a learner of this configuration"):
+        load_learner(build_strategy(QUICK, few_digits, torch.device("cpu")), path)
+    with pytest.raises(InputError, match="there is no learner at"):
+        load_learner(build_strategy(QUICK, few_digits, torch.device("cpu")), tmp_path / "none.pt")
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "a: 1", "noise: label:0.5", "{", "\x00"])
+def test_what_is_not_a_configuration_is_told(content: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(content)
+    with pytest.raises(InputError, match="not the configuration of a run|is not YAML"):
+        read_config(tmp_path)
 
 
 def test_an_earlier_result_is_not_overwritten_unasked(finished, tmp_path: Path) -> None:

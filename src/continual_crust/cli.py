@@ -116,7 +116,7 @@ def run(
     space: Annotated[
         str, typer.Option(help="Gradients at the last layer's logits, input or parameters.", rich_help_panel=SELECTION)
     ] = "parameters",
-    clusters: Annotated[int, typer.Option(help="CosineCRUST: clusters to look for.", rich_help_panel=SELECTION)] = 2,
+    clusters: Annotated[int, typer.Option(help="CosineCRUST: clusters to look for.", rich_help_panel=SELECTION)] = 10,
     min_cluster: Annotated[
         float,
         typer.Option(
@@ -125,7 +125,7 @@ def run(
             help="CosineCRUST: drop clusters under this share (below 1) or number of samples.",
             rich_help_panel=SELECTION,
         ),
-    ] = 0.3,
+    ] = 0.2,
 ) -> None:
     """Learn one noisy stream with one method and write the result, its configuration and figures to a folder."""
     from continual_crust.data import SOURCES, Noise, load_dataset
@@ -134,7 +134,7 @@ def run(
     from continual_crust.strategies import strategy_named
     from continual_crust.studies.config import RunConfig
     from continual_crust.studies.defaults import defaults_for
-    from continual_crust.studies.run import choose_device, execute, prepare_folder
+    from continual_crust.studies.run import choose_device, execute, prepare_folder, save_learner
 
     parsed_noise = Noise.parse(noise)
     strategy = strategy_named(method)
@@ -186,6 +186,7 @@ def run(
         progress = RunProgress(bar, config.training.epochs)
         finished = execute(config, data, where, progress.epoch, progress.experience)
     write_run_figures(finished, folder / "figures")
+    save_learner(finished.strategy, folder / "learner.pt")
     finished.result.write(folder / "result.json")
     _print_results([finished.result])
     console.print(f"[dim]written to[/dim] {folder}")

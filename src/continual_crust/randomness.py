@@ -48,6 +48,14 @@ class PrivateRandomness:
             finally:
                 self._state = self._read()
 
+    def state(self) -> dict[str, Tensor]:
+        """Where the sequence stands."""
+        return self._state
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from a saved :meth:`state`; the part of a device that is not used here is ignored."""
+        self._state = {**self._state, **{name: part.cpu() for name, part in state.items()}}
+
     def _cuda_devices(self) -> list[torch.device]:
         return [self._device] if self._device.type == "cuda" else []
 

@@ -47,9 +47,9 @@ class SelectorConfig:
     """Inside CRUST and CosineCRUST: ``centrality`` (CRUST as released) or ``facility_location`` (as written)."""
     space: GradientSpace = GradientSpace.PARAMETERS
     """Inside CRUST and CosineCRUST: which gradients are compared."""
-    clusters: int = 2
+    clusters: int = 10
     """CosineCRUST: number of spectral clusters."""
-    min_cluster: float = 0.3
+    min_cluster: float = 0.2
     """CosineCRUST's n_A: clusters below this share (under 1) or number (1 or more) of samples are dropped."""
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
 
@@ -58,6 +58,8 @@ class Strategy(ABC):
     """What it remembers when nothing else is asked for."""
     options_type: ClassVar[type] = NoOptions
     """A frozen dataclass of hyper-parameters that only this method has."""
+    samples_type: ClassVar[type[Samples]] = Samples
+    """What its memory is made of."""
     learns_everything_at_once: ClassVar[bool] = False
     """Whether the whole stream is given as a single experience."""
 
@@ -81,6 +83,35 @@ class Strategy(ABC):
         self._observer = observer
         self._generator = generator_for(seed, "training")
         self._randomness = PrivateRandomness(seed_for(seed, "dropout"), self.network.device)
+
+    def state(self) -> dict[str, Any]:
+        """Everything this learner is, as tensors and plain values: what goes on from it goes on bit for bit."""
+        return {
+            "network": self.network.state(),
+            "memory": {label: vars(samples) for label, samples in self.memory.items()},
+            "generator": self._generator.get_state(),
+            "randomness": self._randomness.state(),
+            "selection_seconds": self.selection_seconds,
+            "own": self._own_state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become the learner that :meth:`state` described. Model, options and device must be as they were."""
+        self.network.restore(state["network"])
+        device = self.network.device
+        self.memory = {label: self.samples_type(**kept).to(device) for label, kept in state["memory"].items()}
+        self._generator.set_state(state["generator"])
+        self._randomness.restore(state["randomness"])
+        self.selection_seconds = state["selection_seconds"]
+        self._restore_own_state(state["own"])
+
+    def _own_state(self) -> dict[str, Any]:
+        """What a method keeps beyond network and memory."""
+        return {}
+
+    def _restore_own_state(self, own: Mapping[str, Any]) -> None:
+        """Take back what :meth:`_own_state` gave."""
+        assert not own
 
     def learn(self, experience: Experience) -> None:
         """Learn an experience's classes and remember some of its samples. Its data may be forgotten afterwards."""

@@ -6,6 +6,9 @@ was; the optimizer starts afresh, as for every other method.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from continual_crust.data.samples import Samples
 from continual_crust.strategies.base import Strategy
 
@@ -17,6 +20,12 @@ class Cumulative(Strategy):
     summary = "Cumulative: all data so far at every experience; an upper bound for bounded memory"
 
     _seen: Samples | None = None
+
+    def _own_state(self) -> dict[str, Any]:
+        return {} if self._seen is None else vars(self._seen)
+
+    def _restore_own_state(self, own: Mapping[str, Any]) -> None:
+        self._seen = Samples(**own).to(self.network.device) if own else None
 
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
         self._seen = new if self._seen is None else Samples.concatenate([self._seen, new])

@@ -65,6 +65,7 @@ class DarkExperienceReplay(Strategy):
     default_selector = SelectorConfig("random")
     options_type = DerOptions
     options: DerOptions
+    samples_type = DarkSamples
 
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
         self._train(new, self._loss, beside=self.remembered())

@@ -18,6 +18,7 @@ twice.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -44,13 +45,32 @@ class Icarl(Strategy):
         self._is_old_class = torch.zeros(outputs, dtype=torch.bool, device=self.network.device)
         self._class_means: dict[int, Tensor] = {}
 
+    def _own_state(self) -> dict[str, Any]:
+        return {
+            "old_model": None if self._old_model is None else self._old_model.state_dict(),
+            "is_old_class": self._is_old_class,
+            "class_means": self._class_means,
+        }
+
+    def _restore_own_state(self, own: Mapping[str, Any]) -> None:
+        device = self.network.device
+        self._old_model = None
+        if own["old_model"] is not None:
+            self._old_model = self._copy_of_model()
+            self._old_model.load_state_dict(own["old_model"])
+        self._is_old_class = own["is_old_class"].to(device)
+        self._class_means = {label: mean.to(device) for label, mean in own["class_means"].items()}
+
+    def _copy_of_model(self) -> nn.Module:
+        return copy.deepcopy(self.network.model).eval().requires_grad_(False)
+
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
         self._train(self._with_memory(new), self._loss)
         self._remember(classes, new)
         self._class_means = {
             label: self._mean_feature(samples.images) for label, samples in self.memory.items() if len(samples)
         }
-        self._old_model = copy.deepcopy(self.network.model).eval().requires_grad_(False)
+        self._old_model = self._copy_of_model()
         self._is_old_class[list(classes)] = True
 
     def _loss(self, batch: Samples) -> Tensor:

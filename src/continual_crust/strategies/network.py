@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -61,6 +64,15 @@ class Network:
         parts = [self.features_and_logits(part.to(self.device)) for part in images.split(_chunk(images))]
         self.model.train(was_training)
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+    def state(self) -> dict[str, Any]:
+        """Weights and normalisation."""
+        return {"model": self.model.state_dict(), "mean": self.mean, "std": self.std}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take back a :meth:`state`."""
+        self.model.load_state_dict(state["model"])
+        self.mean, self.std = (None if state[name] is None else state[name].to(self.device) for name in ("mean", "std"))
 
     def synchronize(self) -> None:
         """Wait until the device has done everything it was asked for, so that a clock can be read."""

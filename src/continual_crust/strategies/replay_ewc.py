@@ -18,7 +18,7 @@ number (`fisher_batch` reproduces it); and λ is the source paper's, twice Avala
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,14 @@ class ReplayEwc(Replay):
         super().__init__(*args, **kwargs)
         self._importance: list[Tensor] = []
         self._anchor: list[Tensor] = []
+
+    def _own_state(self) -> dict[str, Any]:
+        return {"importance": self._importance, "anchor": self._anchor}
+
+    def _restore_own_state(self, own: Mapping[str, Any]) -> None:
+        self._importance, self._anchor = (
+            [part.to(self.network.device) for part in own[name]] for name in ("importance", "anchor")
+        )
 
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
         super()._learn(classes, new)

@@ -79,13 +79,16 @@ class Phase:
         self._recorded = _RecordedSteps(self._step, self._batch_size) if on_cuda else None
 
     def epoch(self, samples: Samples, beside: Samples | None = None) -> None:
-        """Visit every sample once, in random order; with `beside`, each batch comes with an equal one drawn from there.
+        """Visit every sample once, in random order; with `beside`, each batch comes with a full one drawn from there.
 
         `beside` is walked through in random order too, again and again for as long as the epoch lasts.
         """
         self._network.model.train()
-        sets = [samples] if beside is None or not len(beside) else [samples, beside]
-        orders = [self._order(len(part), len(samples)) for part in sets]
+        sets, orders = [samples], [self._order(len(samples), len(samples))]
+        if beside is not None and len(beside):
+            steps = -(-len(samples) // self._batch_size)
+            sets.append(beside)
+            orders.append(self._order(len(beside), steps * self._batch_size))
         if self._recorded is not None:
             taken = self._recorded.take_full_batches(sets, orders)
             orders = [order[taken:] for order in orders]

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from continual_crust.data.noise import Noise
-from continual_crust.errors import unknown_name
+from continual_crust.errors import InputError, unknown_name
 from continual_crust.models import MODELS
 from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.strategies import options_of
@@ -51,10 +51,23 @@ class RunConfig:
         if self.model not in MODELS:
             raise unknown_name("model", self.model, MODELS)
 
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> RunConfig:
+        """The configuration that :meth:`as_dict` gave."""
+        try:
+            parts = {
+                "noise": Noise.parse(plain["noise"]),
+                "training": Training(**plain["training"]),
+                "selector": SelectorConfig(**plain["selector"]),
+            }
+            return cls(**{**plain, **parts})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"this is not the configuration of a run ({error}).") from None
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values only, ready for YAML or JSON."""
         plain: dict[str, Any] = asdict(self, dict_factory=_plain)
-        return plain | {"noise": str(self.noise)}
+        return plain | {"noise": str(self.noise), "options": dict(self.options)}
 
 
 def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:

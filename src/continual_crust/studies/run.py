@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,7 +55,7 @@ def execute(
 
     `on_experience` is called with the number of the experience about to be learned and how many there are.
     """
-    stream = Stream(dataset, config.noise, config.seed, config.first_classes, config.classes_per_experience)
+    stream = build_stream(config, dataset)
     strategy = build_strategy(config, dataset, device, observer)
     matrix: list[list[float]] = []
     purities: list[float | None] = []
@@ -111,6 +113,51 @@ def build_strategy(
         device=device,
         observer=observer,
     )
+
+
+def save_learner(strategy: Strategy, path: Path) -> None:
+    """Store everything a learner is."""
+    buffer = io.BytesIO()
+    torch.save(strategy.state(), buffer)
+    write_atomically(path, buffer.getvalue())
+
+
+def load_learner(strategy: Strategy, path: Path) -> None:
+    """Make a freshly built strategy the learner that was saved. Only tensors and plain values are ever read."""
+    try:
+        strategy.restore(torch.load(path, map_location="cpu", weights_only=True))
+    except FileNotFoundError:
+        raise InputError(f"there is no learner at {path}; give the folder of a finished run.") from None
+    except (pickle.UnpicklingError, RuntimeError, KeyError, TypeError, EOFError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path} is not a learner of this configuration ({reason}); run it again.") from None
+
+
+def read_config(folder: Path) -> RunConfig:
+    """The configuration of the run in a folder."""
+    path = folder / "config.yaml"
+    try:
+        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise InputError(f"there is no {path}; give the folder of a run.") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise InputError(f"{path} is not YAML; run it again.") from None
+    if not isinstance(plain, dict):
+        raise InputError(f"{path} is not the configuration of a run; run it again.")
+    return RunConfig.from_dict(plain)
+
+
+def load_run(folder: Path, dataset: Dataset, device: torch.device) -> FinishedRun:
+    """Bring a finished run back as it was when it ended: result, learner and stream."""
+    config = read_config(folder)
+    strategy = build_strategy(config, dataset, device)
+    load_learner(strategy, folder / "learner.pt")
+    return FinishedRun(RunResult.read(folder / "result.json"), strategy, build_stream(config, dataset))
+
+
+def build_stream(config: RunConfig, dataset: Dataset) -> Stream:
+    """The noisy stream a configuration describes."""
+    return Stream(dataset, config.noise, config.seed, config.first_classes, config.classes_per_experience)
 
 
 def prepare_folder(folder: Path, config: RunConfig, overwrite: bool) -> None:
