@@ -275,10 +275,11 @@ def _print_results(results: list[RunResult]) -> None:
     from continual_crust.report.tables import percent, summary_table
 
     table = Table(title=f"{results[0].dataset}, noise {results[0].noise}", title_justify="left")
-    for heading in ("method", "seeds", "accuracy", "forgetting", "purity", "seconds a run"):
-        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for heading in ("method", "seeds", "accuracy %", "forgetting %", "purity %", "seconds"):
+        table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
     for row in summary_table(results).to_dict("records"):
-        measures = (percent(row[name], row[f"{name}_std"]) for name in ("accuracy", "forgetting", "purity"))
+        shares = (percent(row[name], row[f"{name}_std"]) for name in ("accuracy", "forgetting", "purity"))
+        measures = (share.removesuffix(" %") for share in shares)
         table.add_row(row["method"], str(row["runs"]), *measures, f"{row['seconds']:.1f}")
     console.print(table)
 

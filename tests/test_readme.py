@@ -1,0 +1,41 @@
+"""The README's examples run as they stand."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import importlib
+import io
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import continual_crust
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+
+MODULES = [module.name for module in pkgutil.walk_packages(continual_crust.__path__, "continual_crust.")]
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_example_runs(number: int) -> None:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(EXAMPLES[number], f"README example {number + 1}", "exec"), {})
+    assert printed.getvalue().strip()
+
+
+@pytest.mark.parametrize(
+    "module", [m.name for m in pkgutil.walk_packages(continual_crust.__path__, "continual_crust.")]
+)
+def test_docstring_examples_hold(module: str) -> None:
+    assert doctest.testmod(importlib.import_module(module)).failed == 0
+
+
+def test_files_named_in_the_documents_exist() -> None:
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} names {target}"
