@@ -79,7 +79,9 @@ def test_phases_select_and_train_as_often_as_asked(few_digits: Dataset, monkeypa
     )
     stream = Stream(few_digits, Noise.parse("none"), seed=1)
     strategy = strategy_named("crust")(
-        build_model("simple_cnn", few_digits.image_shape, 4), QUICK, observer=lambda *state: told.append(state)
+        build_model("simple_cnn", few_digits.image_shape, 4),
+        QUICK,
+        observer=lambda phase, epoch, epochs, loss: told.append((phase, epoch, epochs)),
     )
     strategy.learn(stream[0])
     strategy.learn(stream[1])
@@ -258,3 +260,15 @@ def test_a_saved_learner_goes_on_bit_for_bit(name: str, few_digits: Dataset, tmp
     images = stream.test(0)[0]
     assert torch.equal(whole.predict_logits(images), second_part.predict_logits(images))
     assert all(torch.equal(whole.memory[label].ids, second_part.memory[label].ids) for label in whole.memory)
+
+
+def test_the_observer_hears_the_mean_loss(few_digits: Dataset) -> None:
+    losses: list[float] = []
+    strategy = strategy_named("naive")(
+        build_model("simple_cnn", few_digits.image_shape, 4),
+        Training(phase1_epochs=12, phase2_epochs=0),
+        observer=lambda phase, epoch, epochs, loss: losses.append(loss),
+    )
+    strategy.learn(Stream(few_digits, Noise(), seed=1)[0])
+    assert losses[0] == pytest.approx(1.4, abs=0.5)  # about log 4 before anything is learned
+    assert losses[-1] < 0.2

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from continual_crust import cli_study
 from continual_crust.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(cli_study.app, name="study")
 console = Console()
 
 DATA = "Data and noise"
@@ -130,7 +132,6 @@ def run(
     """Learn one noisy stream with one method and write the result, its configuration and figures to a folder."""
     from continual_crust.data import SOURCES, Noise, load_dataset
     from continual_crust.report.run_figures import write_run_figures
-    from continual_crust.selection.gradients import GradientSpace
     from continual_crust.strategies import strategy_named
     from continual_crust.studies.config import RunConfig
     from continual_crust.studies.defaults import defaults_for
@@ -140,8 +141,6 @@ def run(
     strategy = strategy_named(method)
     if dataset not in SOURCES:
         raise unknown_name("data set", dataset, SOURCES)
-    if space not in {known.value for known in GradientSpace}:
-        raise unknown_name("gradient space", space, (known.value for known in GradientSpace))
     defaults = defaults_for(dataset, parsed_noise.kind)
     asked: dict[str, Any] = {
         "phase1_epochs": phase1_epochs,
@@ -152,6 +151,13 @@ def run(
         "batch_size": batch_size,
         "weighted_loss": weighted_loss,
     }
+    selection: dict[str, Any] = {
+        "name": selector or strategy.default_selector.name,
+        "rule": rule,
+        "space": space,
+        "clusters": clusters,
+        "min_cluster": min_cluster,
+    }
     config = RunConfig(
         dataset=dataset,
         method=method,
@@ -159,14 +165,7 @@ def run(
         noise=parsed_noise,
         seed=seed,
         training=replace(defaults.training, **{name: value for name, value in asked.items() if value is not None}),
-        selector=replace(
-            strategy.default_selector,
-            name=selector or strategy.default_selector.name,
-            rule=rule,
-            space=GradientSpace(space),
-            clusters=clusters,
-            min_cluster=min_cluster,
-        ),
+        selector=replace(strategy.default_selector, **selection),
         options=_named_values(options or []),
         first_classes=first_classes,
         classes_per_experience=classes_per_experience,

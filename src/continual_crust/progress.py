@@ -24,9 +24,10 @@ class RunProgress:
         self._experience = f"{self._title}experience {number + 1}/{count}"
         self._progress.update(self._task, description=self._experience, total=self._epochs * count)
 
-    def epoch(self, phase: str, epoch: int, epochs: int) -> None:
+    def epoch(self, phase: str, epoch: int, epochs: int, loss: float) -> None:
         """An epoch of a phase is done."""
-        self._progress.update(self._task, description=f"{self._experience}, {phase}, epoch {epoch}/{epochs}", advance=1)
+        now = f"{self._experience}, {phase}, epoch {epoch}/{epochs}, loss {loss:.3f}"
+        self._progress.update(self._task, description=now, advance=1)
 
     def finish(self) -> None:
         """The run is over; its line goes away."""

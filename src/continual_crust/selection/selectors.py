@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from continual_crust.errors import InputError, unknown_name
+from continual_crust.errors import InputError, check_types, unknown_name
 from continual_crust.selection.coreset import Coreset, checked_size
 from continual_crust.selection.crust import RULES, cosine_crust, crust
 from continual_crust.selection.gradients import GradientSpace, last_layer_gradients
@@ -53,6 +53,11 @@ class SelectorConfig:
     """CosineCRUST's n_A: clusters below this share (under 1) or number (1 or more) of samples are dropped."""
 
     def __post_init__(self) -> None:
+        spaces = [space.value for space in GradientSpace]
+        if self.space not in spaces:
+            raise unknown_name("gradient space", str(self.space), spaces)
+        object.__setattr__(self, "space", GradientSpace(self.space))
+        check_types(self)
         if self.name not in SELECTORS:
             raise unknown_name("selector", self.name, SELECTORS)
         if self.rule not in RULES:
@@ -61,7 +66,6 @@ class SelectorConfig:
             raise InputError(f"clusters is {self.clusters}; give a number of 1 or more.")
         if self.min_cluster < 0:
             raise InputError(f"min_cluster is {self.min_cluster}; give a share below 1 or a number of samples.")
-        object.__setattr__(self, "space", GradientSpace(self.space))
 
 
 def select(config: SelectorConfig, candidates: Candidates, size: int, generator: torch.Generator) -> Coreset:

@@ -25,8 +25,8 @@ from continual_crust.strategies.training import Loss, Phase, Training
 class Observer(Protocol):
     """Someone who wants to know how far a strategy has come."""
 
-    def __call__(self, phase: str, epoch: int, epochs: int) -> None:
-        """Called after each epoch: in which phase, how many of its epochs are done, how many it has."""
+    def __call__(self, phase: str, epoch: int, epochs: int, loss: float) -> None:
+        """Called after each epoch: in which phase, how many of its epochs are done, how many it has, the mean loss."""
 
 
 class Strategy(ABC):
@@ -81,6 +81,7 @@ class Strategy(ABC):
         self.memory: dict[int, Samples] = {}
         self.selection_seconds = 0.0
         self._observer = observer
+        self._current_phase: Phase
         self._generator = generator_for(seed, "training")
         self._randomness = PrivateRandomness(seed_for(seed, "dropout"), self.network.device)
 
@@ -150,14 +151,15 @@ class Strategy(ABC):
 
     def _phase(self, loss: Loss | None = None) -> Phase:
         """A stretch of training with a fresh optimizer; by default under weighted cross-entropy."""
-        return Phase(self.network, loss or self._cross_entropy, self.training, self._generator)
+        self._current_phase = Phase(self.network, loss or self._cross_entropy, self.training, self._generator)
+        return self._current_phase
 
     def _epochs(self, phase: str, count: int) -> Iterator[int]:
         """Count through a phase's epochs, telling the observer after each."""
         for epoch in range(count):
             yield epoch
             if self._observer is not None:
-                self._observer(phase, epoch + 1, count)
+                self._observer(phase, epoch + 1, count, self._current_phase.mean_loss())
 
     def _cross_entropy(self, batch: Samples) -> Tensor:
         losses = functional.cross_entropy(self.network.logits(batch.images), batch.labels, reduction="none")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from continual_crust.data.samples import Samples
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, check_types
 from continual_crust.strategies.network import Network
 
 Loss = Callable[..., Tensor]
@@ -40,6 +40,7 @@ class Training:
     """Let every remembered sample count for as many samples as it stands for."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name, least in (("phase1_epochs", 0), ("phase2_epochs", 0), ("memory_per_class", 0), ("batch_size", 1)):
             if getattr(self, name) < least:
                 raise InputError(f"{name} is {getattr(self, name)}; give a number of {least} or more.")
@@ -68,6 +69,7 @@ class Phase:
         self._loss = loss
         self._batch_size = training.batch_size
         self._generator = generator
+        self._steps = 0
         on_cuda = network.device.type == "cuda"
         self._optimizer = torch.optim.Adam(
             network.model.parameters(),
@@ -76,6 +78,7 @@ class Phase:
             fused=True,
             capturable=on_cuda,
         )
+        self._loss_sum = torch.zeros((), device=network.device)
         self._recorded = _RecordedSteps(self._step, self._batch_size) if on_cuda else None
 
     def epoch(self, samples: Samples, beside: Samples | None = None) -> None:
@@ -84,6 +87,8 @@ class Phase:
         `beside` is walked through in random order too, again and again for as long as the epoch lasts.
         """
         self._network.model.train()
+        self._loss_sum.zero_()
+        self._steps = 0
         sets, orders = [samples], [self._order(len(samples), len(samples))]
         if beside is not None and len(beside):
             steps = -(-len(samples) // self._batch_size)
@@ -92,10 +97,16 @@ class Phase:
         if self._recorded is not None:
             taken = self._recorded.take_full_batches(sets, orders)
             orders = [order[taken:] for order in orders]
+            self._steps += taken // self._batch_size
         for indices in zip(*(order.split(self._batch_size) for order in orders), strict=True):
             # Batch normalisation cannot work on one sample, so a single left-over one waits for the next epoch.
             if len(indices[0]) > 1 or len(samples) == 1:
                 self._step(*(part[index] for part, index in zip(sets, indices, strict=True)))
+                self._steps += 1
+
+    def mean_loss(self) -> float:
+        """Over the steps of the last epoch. Waits for the device."""
+        return float(self._loss_sum) / max(1, self._steps)
 
     def _order(self, available: int, wanted: int) -> Tensor:
         """`wanted` positions: one random permutation after another."""
@@ -105,8 +116,10 @@ class Phase:
 
     def _step(self, *batches: Samples) -> None:
         self._optimizer.zero_grad(set_to_none=True)
-        self._loss(*batches).backward()
+        loss = self._loss(*batches)
+        loss.backward()
         self._optimizer.step()
+        self._loss_sum += loss.detach()
 
 
 class _RecordedSteps:

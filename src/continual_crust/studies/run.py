@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import pickle
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -31,6 +33,16 @@ class FinishedRun:
     stream: Stream
 
 
+@dataclass
+class Progress:
+    """What has been measured of a run that is still going on."""
+
+    accuracy_matrix: list[list[float]] = field(default_factory=list)
+    purities: list[float | None] = field(default_factory=list)
+    """Of the new classes' memory, after each experience."""
+    seconds: float = 0.0
+
+
 def choose_device(name: str) -> torch.device:
     """A device by name; ``auto`` is the GPU where there is one."""
     if name == "auto":
@@ -50,27 +62,47 @@ def execute(
     device: torch.device,
     observer: Observer | None = None,
     on_experience: Callable[[int, int], None] | None = None,
+    after_experience: Callable[[int, int, Progress], None] | None = None,
+    checkpoint: Path | None = None,
 ) -> FinishedRun:
     """Learn a noisy stream and evaluate after every experience.
 
-    `on_experience` is called with the number of the experience about to be learned and how many there are.
+    Parameters
+    ----------
+    config, dataset, device
+        What to run and where.
+    observer
+        Called after every epoch.
+    on_experience
+        Called with the number of the experience about to be learned, from 0, and how many there are.
+    after_experience
+        Called with how many experiences are learned, how many there are and what has been measured so far.
+    checkpoint
+        A file in which the run stands after each experience. If it is there already, the run goes on from it, to the
+        same end as if it had never stopped.
     """
     stream = build_stream(config, dataset)
     strategy = build_strategy(config, dataset, device, observer)
-    matrix: list[list[float]] = []
-    purities: list[float | None] = []
-    seconds = 0.0
+    progress = Progress()
+    if checkpoint is not None and checkpoint.exists():
+        progress = _resume(strategy, checkpoint)
     experiences = [stream.joined()] if strategy.learns_everything_at_once else stream
-    for number, experience in enumerate(experiences):
+    for number in range(len(progress.accuracy_matrix), len(experiences)):
         if on_experience is not None:
             on_experience(number, len(experiences))
+        experience = experiences[number]
         start = time.perf_counter()
         strategy.learn(experience)
         strategy.network.synchronize()
-        seconds += time.perf_counter() - start
-        matrix.append(accuracies(strategy, stream))
+        progress.seconds += time.perf_counter() - start
+        progress.accuracy_matrix.append(accuracies(strategy, stream))
         new = {label: strategy.memory[label] for label in experience.classes if label in strategy.memory}
-        purities.append(mean_purity(purity_per_class(new, stream.truth)))
+        progress.purities.append(mean_purity(purity_per_class(new, stream.truth)))
+        if after_experience is not None:
+            after_experience(number + 1, len(experiences), progress)
+        if checkpoint is not None:
+            _save({"learner": strategy.state(), "progress": asdict(progress)}, checkpoint)
+    matrix, purities, seconds = progress.accuracy_matrix, progress.purities, progress.seconds
     per_class = purity_per_class(strategy.memory, stream.truth)
     names = dataset.class_names
     result = RunResult(
@@ -117,15 +149,32 @@ def build_strategy(
 
 def save_learner(strategy: Strategy, path: Path) -> None:
     """Store everything a learner is."""
-    buffer = io.BytesIO()
-    torch.save(strategy.state(), buffer)
-    write_atomically(path, buffer.getvalue())
+    _save(strategy.state(), path)
 
 
 def load_learner(strategy: Strategy, path: Path) -> None:
     """Make a freshly built strategy the learner that was saved. Only tensors and plain values are ever read."""
-    try:
+    with _told_as_unusable(path):
         strategy.restore(torch.load(path, map_location="cpu", weights_only=True))
+
+
+def _resume(strategy: Strategy, checkpoint: Path) -> Progress:
+    with _told_as_unusable(checkpoint):
+        saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        strategy.restore(saved["learner"])
+        return Progress(**saved["progress"])
+
+
+def _save(state: dict[str, Any], path: Path) -> None:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    write_atomically(path, buffer.getvalue())
+
+
+@contextmanager
+def _told_as_unusable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except FileNotFoundError:
         raise InputError(f"there is no learner at {path}; give the folder of a finished run.") from None
     except (pickle.UnpicklingError, RuntimeError, KeyError, TypeError, EOFError, ValueError) as error:

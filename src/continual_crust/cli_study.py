@@ -1,0 +1,156 @@
+"""The commands that deal with many runs: ``continual-crust study …``."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import TaskID
+from rich.table import Table
+
+from continual_crust.errors import InputError
+
+if TYPE_CHECKING:
+    from continual_crust.studies.config import RunConfig
+    from continual_crust.studies.engines import Engine, Event
+    from continual_crust.studies.folder import StudyFolder
+
+app = typer.Typer(help="Run many configurations: list, show, run, status.", no_args_is_help=True)
+console = Console()
+Name = Annotated[str, typer.Argument(help="Id of a shipped study (see `study list`) or the path of a study file.")]
+Folder = Annotated[Path, typer.Option("--out", help="Folder in which every study has a folder of its own.")]
+
+
+@app.command("list")
+def list_studies() -> None:
+    """List the studies that come with the package: one for each table and figure of the paper, and a small one."""
+    from continual_crust.studies.study import shipped_studies
+
+    for study in shipped_studies().values():
+        runs = sum(1 for _ in study.runs())
+        console.print(f"[bold]{study.id:36}[/bold] {runs:5} runs  {study.title}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def show(name: Name) -> None:
+    """Print a study file, to read or to start your own from."""
+    from continual_crust.studies.study import find_study
+
+    console.print(find_study(name)[1], end="", markup=False, highlight=False)
+
+
+@app.command()
+def run(
+    name: Name,
+    out: Folder = Path("runs"),
+    data_root: Annotated[Path | None, typer.Option(help="Folder that holds the data, by default data/.")] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch data that is missing.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Do only every N-th run, from the I-th (1 to N): for job arrays.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    workers: Annotated[int | None, typer.Option(min=1, help="local: processes; by default one a core.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="ray: address of a cluster; by default one is started here.")
+    ] = None,
+    cpus: Annotated[float, typer.Option(min=0, help="ray: CPUs a run takes.")] = 1,
+    gpus: Annotated[float, typer.Option(min=0, help="ray: GPUs a run takes; fractions share one.")] = 0,
+    retries: Annotated[int, typer.Option(min=0, help="ray: tries after a worker is lost.")] = 3,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write scalars for TensorBoard.")] = False,
+) -> None:
+    """Do all runs of a study that are not done. Can be stopped at any time and repeated; nothing is done twice."""
+    from continual_crust.progress import progress_bar
+    from continual_crust.studies.folder import StudyFolder
+    from continual_crust.studies.study import find_study
+    from continual_crust.studies.work import Workplace
+
+    study, text = find_study(name)
+    chosen = _engine(engine, workers, address, cpus, gpus, retries)
+    folder = StudyFolder.create(out / study.id, study, text)
+    mine = _shard(list(study.runs()), shard)
+    todo = [config for config in mine if folder.finished(config) is None]
+    console.print(f"[bold]{study.title}[/bold]: {len(mine)} runs, {len(mine) - len(todo)} done, {len(todo)} to do.")
+    console.print(f"[dim]{_forecast(folder, mine, todo)}[/dim]")
+    place = Workplace(folder.path.resolve(), data_root and data_root.resolve(), download, device, tensorboard)
+    outcomes: Counter[str] = Counter()
+    problems: list[Event] = []
+    with progress_bar(console) as bar:
+        overall = bar.add_task(study.id, total=len(todo))
+        under_way: dict[str, TaskID] = {}
+        for event in chosen(todo, place) if todo else ():
+            if event.kind == "experience":
+                task = under_way.setdefault(event.run, bar.add_task(event.run, total=event.count))
+                bar.update(task, completed=event.learned)
+                continue
+            if event.run in under_way:
+                bar.remove_task(under_way.pop(event.run))
+            outcomes[event.kind] += 1
+            bar.advance(overall)
+            if event.kind == "failed":
+                problems.append(event)
+                bar.console.print(f"{event.run}: {event.problem}", markup=False, highlight=False)
+    console.print(f"{outcomes['done']} done now, {outcomes['skipped']} done elsewhere, {outcomes['failed']} failed.")
+    console.print(f"[dim]continual-crust report {folder.path}[/dim]", highlight=False)
+    if problems:
+        raise InputError(f"{len(problems)} of {len(todo)} runs failed ({problems[0].problem}); mend that and repeat.")
+
+
+@app.command()
+def status(
+    path: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a study, for example runs/digits.")],
+) -> None:
+    """Say how far a study has come, by data set and method."""
+    from continual_crust.studies.folder import StudyFolder
+
+    folder = StudyFolder.open(path)
+    runs = list(folder.study.runs())
+    table = Table(title=folder.study.title, title_justify="left")
+    for heading in ("data set", "method", "done", "of", "seconds a run"):
+        table.add_column(heading, justify="left" if heading in ("data set", "method") else "right")
+    groups: dict[tuple[str, str], list[RunConfig]] = {}
+    for config in runs:
+        groups.setdefault((config.dataset, config.method), []).append(config)
+    for (dataset, method), members in groups.items():
+        seconds = [result.seconds for result in map(folder.finished, members) if result is not None]
+        mean = f"{statistics.mean(seconds):.1f}" if seconds else "–"
+        table.add_row(dataset, method, str(len(seconds)), str(len(members)), mean)
+    console.print(table)
+
+
+def _engine(name: str, workers: int | None, address: str | None, cpus: float, gpus: float, retries: int) -> Engine:
+    from continual_crust.errors import unknown_name
+    from continual_crust.studies.engines import local_engine, ray_engine
+
+    if name not in ("local", "ray"):
+        raise unknown_name("engine", name, ("local", "ray"))
+    return local_engine(workers) if name == "local" else ray_engine(address, cpus, gpus, retries)
+
+
+def _shard(runs: list[RunConfig], shard: str | None) -> list[RunConfig]:
+    if shard is None:
+        return runs
+    first, _, count = shard.partition("/")
+    if not (first.isdigit() and count.isdigit() and 1 <= int(first) <= int(count)):
+        raise InputError(f"--shard '{shard}' is not I/N with I from 1 to N; write for example --shard 3/20.")
+    return runs[int(first) - 1 :: int(count)]
+
+
+def _forecast(folder: StudyFolder, runs: list[RunConfig], todo: list[RunConfig]) -> str:
+    """How long the rest should take, from the runs of the same data set and method that are done."""
+    known: dict[tuple[str, str], list[float]] = {}
+    for config in runs:
+        result = folder.finished(config)
+        if result is not None:
+            known.setdefault((config.dataset, config.method), []).append(result.seconds)
+    if not todo:
+        return "Nothing is left to do."
+    if not known:
+        return "How long it takes can be told once a run is done."
+    everything = statistics.mean(second for seconds in known.values() for second in seconds)
+    seconds = sum(statistics.mean(known.get((c.dataset, c.method), [everything])) for c in todo)
+    return f"About {seconds / 60:.0f} minutes of training are left, from what is done; several workers share them."

@@ -1,0 +1,166 @@
+"""Where a study's runs are done: in processes of this machine, or on Ray."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from queue import Empty
+from typing import Any
+
+import torch
+
+from continual_crust.errors import InputError
+from continual_crust.studies.config import RunConfig
+from continual_crust.studies.study import run_id
+from continual_crust.studies.work import Workplace, work_on
+
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something happened to a run."""
+
+    run: str
+    """Its id."""
+    kind: str
+    """``done``, ``skipped``, ``failed``, or ``experience`` for progress within it."""
+    learned: int = 0
+    count: int = 0
+    problem: str = ""
+
+
+Engine = Callable[[Sequence[RunConfig], Workplace], Iterator[Event]]
+
+
+def local_engine(workers: int | None) -> Engine:
+    """Processes on this machine.
+
+    As many as there are cores, each with one thread, since small networks gain nothing from more. On a GPU one by one
+    in this process: several processes would take turns on it and gain nothing, unless CUDA's MPS is running.
+    """
+
+    def engine(configs: Sequence[RunConfig], place: Workplace) -> Iterator[Event]:
+        on_gpu = place.device != "cpu" and torch.cuda.is_available()
+        count = workers or (1 if on_gpu else (os.cpu_count() or 1))
+        if count == 1 or len(configs) == 1:
+            yield from _one_by_one(configs, place)
+        else:
+            yield from _in_processes(configs, place, min(count, len(configs)))
+
+    return engine
+
+
+def _one_by_one(configs: Sequence[RunConfig], place: Workplace) -> Iterator[Event]:
+    for config in configs:
+        yield _attempt(config, place)
+
+
+def _in_processes(configs: Sequence[RunConfig], place: Workplace, workers: int) -> Iterator[Event]:
+    context = multiprocessing.get_context("spawn")
+    events: Any = context.Queue()
+    threads = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"  # read by the children as they start, and put back below
+    try:
+        with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(events,)) as pool:
+            futures: dict[Future[Event], str] = {
+                pool.submit(_attempt_and_tell, config, place): run_id(config) for config in configs
+            }
+            try:
+                yield from _collect(futures, events)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for child in multiprocessing.active_children():
+                    child.terminate()
+                raise
+    finally:
+        os.environ.pop("OMP_NUM_THREADS")
+        if threads is not None:
+            os.environ["OMP_NUM_THREADS"] = threads
+
+
+def _collect(futures: dict[Future[Event], str], events: Any) -> Iterator[Event]:
+    open_futures = set(futures)
+    while open_futures:
+        finished, open_futures = wait(open_futures, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
+        while True:
+            try:
+                yield events.get_nowait()
+            except Empty:
+                break
+        for future in finished:
+            try:
+                yield future.result()
+            except BrokenProcessPool:
+                raise InputError(
+                    "a worker process was killed, perhaps for lack of memory; repeat the command to go on, with fewer "
+                    "--workers if it happens again."
+                ) from None
+
+
+_events: Any = None
+
+
+def _start_worker(events: Any) -> None:
+    global _events
+    _events = events
+    torch.set_num_threads(1)
+
+
+def _attempt_and_tell(config: RunConfig, place: Workplace) -> Event:
+    return _attempt(config, place, lambda run, learned, count: _events.put(Event(run, "experience", learned, count)))
+
+
+def _attempt(config: RunConfig, place: Workplace, report: Callable[[str, int, int], None] | None = None) -> Event:
+    """Do a run; what is wrong with it is told, and the other runs go on."""
+    try:
+        return Event(run_id(config), work_on(config, place, report))
+    except InputError as error:
+        return Event(run_id(config), "failed", problem=str(error))
+    except Exception as error:  # a bug or a device failure in one run must not cost a night of others
+        return Event(run_id(config), "failed", problem=f"{type(error).__name__}: {error}")
+
+
+def ray_engine(address: str | None, cpus: float, gpus: float, retries: int) -> Engine:
+    """Tasks on a Ray cluster, or on a Ray started here if no address is given.
+
+    Results are files, as everywhere, so the study's folder must be on storage that all nodes share. A task whose worker
+    is lost is tried again by Ray, and goes on from the run's last experience.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise InputError("--engine ray needs Ray; pip install 'continual-crust[ray]'.") from None
+
+    def engine(configs: Sequence[RunConfig], place: Workplace) -> Iterator[Event]:
+        started_here = not ray.is_initialized()
+        if started_here:
+            _connect(ray, address)
+        try:
+            options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": retries, "retry_exceptions": False}
+            task = ray.remote(**options)(_attempt)
+            open_tasks = {task.remote(config, place): run_id(config) for config in configs}
+            while open_tasks:
+                ready, _ = ray.wait(list(open_tasks), timeout=POLL_SECONDS)
+                for reference in ready:
+                    run = open_tasks.pop(reference)
+                    try:
+                        yield ray.get(reference)
+                    except ray.exceptions.RayError as error:
+                        yield Event(run, "failed", problem=str(error).splitlines()[0])
+        finally:
+            if started_here:
+                ray.shutdown()
+
+    return engine
+
+
+def _connect(ray: Any, address: str | None) -> None:
+    try:
+        ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise InputError(f"cannot reach Ray at {address} ({str(error).splitlines()[0]}); is it running?") from None

@@ -1,0 +1,89 @@
+"""A study's folder: which runs are done, under way, or still to do."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import filelock
+
+from continual_crust.errors import InputError
+from continual_crust.studies.config import RunConfig
+from continual_crust.studies.result import RunResult, write_atomically
+from continual_crust.studies.study import Study, parse_study, run_id
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """``study.yaml`` and ``runs/<run id>/``, each with ``config.yaml`` and, when it is finished, ``result.json``."""
+
+    path: Path
+    study: Study
+
+    @classmethod
+    def create(cls, path: Path, study: Study, text: str) -> StudyFolder:
+        """Make or open the folder of a study. Another study's folder is refused; its own may have been edited."""
+        known = path / "study.yaml"
+        if known.exists() and cls.open(path).study.id != study.id:
+            raise InputError(f"{path} is the folder of study '{cls.open(path).study.id}'; choose another --out.")
+        try:
+            (path / "runs").mkdir(parents=True, exist_ok=True)
+            write_atomically(known, text)
+        except OSError as error:
+            raise InputError(f"cannot write to {path} ({error.strerror}); choose another --out.") from None
+        return cls(path, study)
+
+    @classmethod
+    def open(cls, path: Path) -> StudyFolder:
+        """An existing folder."""
+        file = path / "study.yaml"
+        try:
+            return cls(path, parse_study(file.read_text(encoding="utf-8"), str(file)))
+        except (OSError, UnicodeDecodeError):
+            raise InputError(f"there is no readable {file}; give the folder of a study.") from None
+
+    def run_folder(self, config: RunConfig) -> Path:
+        """Where a run belongs."""
+        return self.path / "runs" / run_id(config)
+
+    def finished(self, config: RunConfig) -> RunResult | None:
+        """The result of a run that is done."""
+        path = self.run_folder(config) / "result.json"
+        return RunResult.read(path) if path.exists() else None
+
+    def adopt(self, config: RunConfig) -> bool:
+        """Take over the same run from a neighbouring study, if one has finished it."""
+        target = self.run_folder(config)
+        for other in self.path.parent.glob(f"*/runs/{target.name}/result.json"):
+            if other.parent != target:
+                for file in sorted(other.parent.iterdir(), key=lambda file: file.name == "result.json"):
+                    # The result last: it is what makes a run finished.
+                    if file.name in ("config.yaml", "memory.npz", "result.json"):
+                        target.mkdir(parents=True, exist_ok=True)
+                        temporary = target / f".{file.name}.copy"
+                        shutil.copyfile(file, temporary)
+                        temporary.replace(target / file.name)
+                return True
+        return False
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[bool]:
+    """Try to be the only process that works on a run; yields whether that succeeded.
+
+    The operating system holds the claim, so it ends with the process, however that ends.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder / "lock", blocking=False)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()

@@ -1,0 +1,267 @@
+"""A study: a file that names many runs."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from continual_crust.data import SOURCES, Noise, NoiseKind
+from continual_crust.data.noise import BLEND, PERTURBED_PIXELS
+from continual_crust.errors import InputError, unknown_name
+from continual_crust.selection.selectors import SelectorConfig
+from continual_crust.strategies import options_of, strategy_named
+from continual_crust.strategies.training import Training
+from continual_crust.studies.config import RunConfig
+from continual_crust.studies.defaults import defaults_for
+
+REVISION = 1
+"""Raised whenever the same configuration would give other numbers than before, so that old results are not mixed in."""
+
+TRAINING_FIELDS = {field.name for field in fields(Training)} - {"memory_per_class"}
+SELECTOR_FIELDS = {field.name for field in fields(SelectorConfig)}
+RUN_FIELDS = {"model", "first_classes", "classes_per_experience", "image_size", "crop", "pretrained"}
+STUDY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method with what is changed about it."""
+
+    method: str
+    selector: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of ``SelectorConfig``."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The method's own hyper-parameters."""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of ``Training``, for this method alone."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """Data sets x methods x noise levels x memory sizes x seeds."""
+
+    id: str
+    """Its name, also of its folder."""
+    title: str
+    """What it shows, in a line."""
+    datasets: tuple[str, ...]
+    variants: tuple[Variant, ...]
+    noise: NoiseKind
+    levels: tuple[float, ...]
+    seeds: tuple[int, ...]
+    memory: tuple[int, ...] = ()
+    """Samples kept for each class; the data set's default if none is given."""
+    table: str | None = None
+    """Id of the paper's table it reproduces."""
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the training or the run that differ from the defaults, for all methods."""
+
+    def runs(self) -> Iterator[RunConfig]:
+        """Every run of the study, seed by seed, so that a half-finished study has whole columns."""
+        sizes: tuple[int | None, ...] = self.memory or (None,)
+        for seed, dataset, level, size, variant in itertools.product(
+            self.seeds, self.datasets, self.levels, sizes, self.variants
+        ):
+            yield self._run(dataset, variant, level, size, seed)
+
+    def _run(self, dataset: str, variant: Variant, level: float, size: int | None, seed: int) -> RunConfig:
+        defaults = defaults_for(dataset, self.noise)
+        changes = {name: value for name, value in self.overrides.items() if name in TRAINING_FIELDS} | {
+            **variant.training
+        }
+        training = replace(defaults.training, **changes)
+        run_fields = {name: value for name, value in self.overrides.items() if name in RUN_FIELDS}
+        return RunConfig(
+            **{"model": defaults.model, **run_fields},
+            dataset=dataset,
+            method=variant.method,
+            noise=Noise(self.noise, level) if self.noise is not NoiseKind.NONE else Noise(),
+            seed=seed,
+            training=training if size is None else replace(training, memory_per_class=size),
+            selector=replace(strategy_named(variant.method).default_selector, **variant.selector),
+            options=asdict(options_of(variant.method, variant.options)),
+        )
+
+
+def run_id(config: RunConfig) -> str:
+    """A folder name for a run: readable, and different whenever anything that determines the run is different."""
+    everything = {
+        **config.as_dict(),
+        "revision": REVISION,
+        "salt_and_pepper": [PERTURBED_PIXELS, BLEND],
+    }
+    digest = hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()[:10]
+    noise = str(config.noise).replace(":", "-")
+    return f"{config.dataset}-{config.method}-{noise}-k{config.training.memory_per_class}-s{config.seed}-{digest}"
+
+
+def shipped_studies() -> dict[str, Study]:
+    """The studies that come with the package, by id."""
+    folder = resources.files("continual_crust.studies") / "files"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
+    studies = [parse_study(file.read_text(encoding="utf-8"), file.name) for file in files]
+    return {study.id: study for study in studies}
+
+
+def find_study(name: str) -> tuple[Study, str]:
+    """A study and its text, by the path of its file or the id of one that is shipped."""
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or path.exists():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise InputError(f"cannot read the study {path}; give a YAML file or one of `study list`.") from None
+        return parse_study(text, str(path)), text
+    known = shipped_studies()
+    if name not in known:
+        raise unknown_name("study", name, known)
+    return known[name], (resources.files("continual_crust.studies") / "files" / f"{name}.yaml").read_text("utf-8")
+
+
+def parse_study(text: str, source: str) -> Study:
+    """Read a study file, refusing whatever it cannot mean with the line where it stands."""
+    return _Reader(text, source).study()
+
+
+class _Reader:
+    """Walks through a YAML document that still knows its line numbers."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self._source = source
+        try:
+            root = yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            line = mark.line + 1 if mark is not None else 1
+            raise InputError(f"{source}, line {line}: this is not YAML ({getattr(error, 'problem', error)}).") from None
+        if not isinstance(root, yaml.MappingNode):
+            raise InputError(f"{source}, line 1: a study is a mapping of names to values; see `study show digits`.")
+        self._root = root
+
+    def study(self) -> Study:
+        top = self._mapping(self._root, {f.name for f in fields(Study)} - {"variants", "levels"} | {"methods"})
+        for name in ("id", "title", "datasets", "methods", "seeds"):
+            if name not in top:
+                raise InputError(f"{self._source}: the field '{name}' is missing.")
+        noise, levels = self._noise(top.get("noise"))
+        study = Study(
+            id=self._text(top["id"]),
+            title=self._text(top["title"]),
+            datasets=tuple(self._name(node, "data set", SOURCES) for node in self._items(top["datasets"])),
+            variants=tuple(self._variant(node) for node in self._items(top["methods"])),
+            noise=noise,
+            levels=levels,
+            seeds=self._seeds(top["seeds"]),
+            memory=tuple(self._whole(node, 0) for node in self._items(top["memory"])) if "memory" in top else (),
+            table=self._text(top["table"]) if "table" in top else None,
+            overrides=self._values(top["overrides"], TRAINING_FIELDS | RUN_FIELDS) if "overrides" in top else {},
+        )
+        if not STUDY_ID.fullmatch(study.id):
+            raise self._wrong(
+                top["id"], f"the id '{study.id}' would not do as a folder name; use letters, digits, . _ -"
+            )
+        for node_name, values in (("datasets", study.datasets), ("seeds", study.seeds), ("memory", study.memory)):
+            if len(set(values)) < len(values):
+                raise self._wrong(top[node_name], f"'{node_name}' names something twice")
+        try:
+            list(study.runs())
+        except (InputError, TypeError, ValueError) as error:
+            raise InputError(f"{self._source}: {error}") from None
+        return study
+
+    def _noise(self, node: yaml.Node | None) -> tuple[NoiseKind, tuple[float, ...]]:
+        if node is None:
+            return NoiseKind.NONE, (0.0,)
+        entries = self._mapping(node, {"kind", "levels"})
+        if set(entries) != {"kind", "levels"}:
+            raise self._wrong(node, "noise needs both 'kind' and 'levels'")
+        kind = NoiseKind(self._name(entries["kind"], "noise", [kind.value for kind in NoiseKind]))
+        levels = []
+        for item in self._items(entries["levels"]):
+            level = self._value(item)
+            if not isinstance(level, int | float) or isinstance(level, bool) or not 0 <= level <= 1:
+                raise self._wrong(item, f"noise level '{level}' is not a number from 0 to 1")
+            levels.append(float(level))
+        if kind is NoiseKind.NONE and levels != [0.0]:
+            raise self._wrong(entries["levels"], "noise of kind 'none' can only have level 0")
+        if len(set(levels)) < len(levels) or not levels:
+            raise self._wrong(entries["levels"], "'levels' must name one or more different levels")
+        return kind, tuple(levels)
+
+    def _variant(self, node: yaml.Node) -> Variant:
+        from continual_crust.strategies import STRATEGIES
+
+        if isinstance(node, yaml.ScalarNode):
+            return Variant(self._name(node, "method", STRATEGIES))
+        entries = self._mapping(node, {"method", "selector", "options", "training"})
+        if "method" not in entries:
+            raise self._wrong(node, "a method with changes needs the field 'method'")
+        method = self._name(entries["method"], "method", STRATEGIES)
+        own = {f.name for f in fields(STRATEGIES[method].options_type)}
+        return Variant(
+            method,
+            selector=self._values(entries["selector"], SELECTOR_FIELDS) if "selector" in entries else {},
+            options=self._values(entries["options"], own) if "options" in entries else {},
+            training=self._values(entries["training"], TRAINING_FIELDS) if "training" in entries else {},
+        )
+
+    def _seeds(self, node: yaml.Node) -> tuple[int, ...]:
+        if isinstance(node, yaml.ScalarNode):
+            return tuple(range(self._whole(node, 1)))
+        return tuple(self._whole(item, 0) for item in self._items(node))
+
+    def _mapping(self, node: yaml.Node, known: set[str]) -> dict[str, yaml.Node]:
+        if not isinstance(node, yaml.MappingNode):
+            raise self._wrong(node, "a mapping of names to values is expected here")
+        found: dict[str, yaml.Node] = {}
+        for key, value in node.value:
+            name = str(key.value)
+            if name not in known:
+                raise self._wrong(key, str(unknown_name("field", name, known)).rstrip("."))
+            if name in found:
+                raise self._wrong(key, f"the field '{name}' is given twice")
+            found[name] = value
+        return found
+
+    def _values(self, node: yaml.Node, known: set[str]) -> dict[str, Any]:
+        return {name: self._value(value) for name, value in self._mapping(node, known).items()}
+
+    def _items(self, node: yaml.Node) -> list[yaml.Node]:
+        if isinstance(node, yaml.SequenceNode):
+            if not node.value:
+                raise self._wrong(node, "this list is empty")
+            return list(node.value)
+        return [node]
+
+    def _name(self, node: yaml.Node, kind: str, known: Any) -> str:
+        name = self._text(node)
+        if name not in known:
+            raise self._wrong(node, str(unknown_name(kind, name, known)).rstrip("."))
+        return name
+
+    def _whole(self, node: yaml.Node, least: int) -> int:
+        value = self._value(node)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise self._wrong(node, f"'{value}' is not a whole number of {least} or more")
+        return value
+
+    def _text(self, node: yaml.Node) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise self._wrong(node, "a single word or line is expected here")
+        return str(node.value)
+
+    def _value(self, node: yaml.Node) -> Any:
+        # The document was composed by the safe loader, and only plain values are built from it.
+        return yaml.SafeLoader("").construct_object(node, deep=True)
+
+    def _wrong(self, node: yaml.Node, what: str) -> InputError:
+        return InputError(f"{self._source}, line {node.start_mark.line + 1}: {what}.")

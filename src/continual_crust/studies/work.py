@@ -1,0 +1,71 @@
+"""One run of a study, from claim to result. The same in every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import yaml
+
+from continual_crust.data import Dataset, load_dataset
+from continual_crust.report.memory import save_memory
+from continual_crust.studies.config import RunConfig
+from continual_crust.studies.folder import StudyFolder, claimed
+from continual_crust.studies.result import write_atomically
+from continual_crust.studies.run import Progress, choose_device, execute
+from continual_crust.studies.tensorboard import Scalars
+
+DONE, SKIPPED = "done", "skipped"
+Report = Callable[[str, int, int], None]
+"""Told the run's id, how many of its experiences are learned and how many it has."""
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What a run needs to know beyond its configuration."""
+
+    study: Path
+    """The study's folder."""
+    data_root: Path | None = None
+    download: bool = False
+    device: str = "auto"
+    tensorboard: bool = False
+
+
+def work_on(config: RunConfig, place: Workplace, report: Report | None = None) -> str:
+    """Do one run unless it is done or somebody else is doing it; goes on from its last experience if it was stopped."""
+    folder = StudyFolder.open(place.study)
+    target = folder.run_folder(config)
+    with claimed(target) as is_ours:
+        if not is_ours or folder.finished(config) is not None or folder.adopt(config):
+            return SKIPPED
+        write_atomically(target / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
+        dataset = _dataset(config.dataset, place.data_root, place.download, config.image_size, config.crop)
+        scalars = Scalars(target / "tensorboard") if place.tensorboard else None
+
+        def after_experience(learned: int, count: int, progress: Progress) -> None:
+            if report is not None:
+                report(target.name, learned, count)
+            if scalars is not None:
+                scalars.after_experience(learned, progress)
+
+        finished = execute(
+            config,
+            dataset,
+            choose_device(place.device),
+            observer=scalars.after_epoch if scalars is not None else None,
+            after_experience=after_experience,
+            checkpoint=target / "checkpoint.pt",
+        )
+        save_memory(finished, target / "memory.npz")
+        finished.result.write(target / "result.json")
+        (target / "checkpoint.pt").unlink(missing_ok=True)
+        return DONE
+
+
+@lru_cache(maxsize=1)
+def _dataset(name: str, root: Path | None, download: bool, image_size: int | None, crop: bool) -> Dataset:
+    """Runs of one data set follow one another, and reading it takes longer than a small run."""
+    return load_dataset(name, root, download=download, image_size=image_size, crop=crop)

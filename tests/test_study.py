@@ -1,0 +1,146 @@
+"""Study files: what they mean, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from continual_crust.data import NoiseKind
+from continual_crust.errors import InputError
+from continual_crust.studies.study import find_study, parse_study, run_id, shipped_studies
+
+GOOD = """\
+id: mine
+title: A study
+datasets: [digits]
+methods:
+  - replay
+  - method: crust
+    selector: {rule: facility_location}
+noise:
+  kind: label
+  levels: [0.0, 0.4]
+memory: [5, 10]
+seeds: [3, 4]
+overrides: {phase1_epochs: 2}
+"""
+
+
+def test_a_study_is_all_combinations() -> None:
+    study = parse_study(GOOD, "mine.yaml")
+    runs = list(study.runs())
+    assert len(runs) == len({run_id(run) for run in runs}) == 2 * 2 * 2 * 2
+    assert {run.noise.level for run in runs} == {0.0, 0.4}
+    assert {run.training.memory_per_class for run in runs} == {5, 10}
+    assert {run.training.phase1_epochs for run in runs} == {2}
+    assert {run.training.phase2_epochs for run in runs} == {10}
+    assert {(run.method, run.selector.rule) for run in runs} == {
+        ("replay", "centrality"),
+        ("crust", "facility_location"),
+    }
+    assert [run.seed for run in runs] == [3] * 8 + [4] * 8
+
+
+def test_a_number_of_seeds_counts_from_zero() -> None:
+    assert parse_study(GOOD.replace("[3, 4]", "3"), "s").seeds == (0, 1, 2)
+
+
+def test_without_noise_there_is_one_level() -> None:
+    lines = [line for line in GOOD.splitlines() if "noise" not in line and "kind" not in line and "levels" not in line]
+    study = parse_study("\n".join(lines), "s")
+    assert (study.noise, study.levels) == (NoiseKind.NONE, (0.0,))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("methods:", "metods:", "line 4: there is no field 'metods'; did you mean 'methods'"),
+        ("  - replay", "  - replai", "line 5: there is no method 'replai'; did you mean 'replay'"),
+        ("[digits]", "[digit]", "line 3: there is no data set 'digit'; did you mean 'digits'"),
+        ("rule:", "rul:", "line 7: there is no field 'rul'; did you mean 'rule'"),
+        ("facility_location", "facility", "no selection rule 'facility'; did you mean 'facility_location'"),
+        ("kind: label", "kind: labels", "line 9: there is no noise 'labels'; did you mean 'label'"),
+        ("0.4]", "1.4]", "line 10: noise level '1.4' is not a number from 0 to 1"),
+        ("0.4]", "0.0]", "line 10: 'levels' must name one or more different levels"),
+        ("kind: label", "kind: none", "line 10: noise of kind 'none' can only have level 0"),
+        ("[5, 10]", "[5, 5]", "line 11: 'memory' names something twice"),
+        ("[5, 10]", "[-1]", "line 11: '-1' is not a whole number of 0 or more"),
+        ("[5, 10]", "[]", "line 11: this list is empty"),
+        ("[3, 4]", "many", "line 12: 'many' is not a whole number of 1 or more"),
+        ("phase1_epochs", "fase1_epochs", "line 13: there is no field 'fase1_epochs'; did you mean 'phase1_epochs'"),
+        ("phase1_epochs: 2", "memory_per_class: 2", "line 13: there is no field 'memory_per_class'"),
+        ("phase1_epochs: 2", "phase1_epochs: many", "mine.yaml: phase1_epochs is 'many'; give a whole number"),
+        ("phase1_epochs: 2", "model: resnet", "did you mean 'resnet18'"),
+        ("id: mine", "id: ../mine", "would not do as a folder name"),
+        ("title: A study\n", "", "the field 'title' is missing"),
+        ("title: A study", "title: A study\ntitle: Another", "line 3: the field 'title' is given twice"),
+        ("title: A study", "title: [", "this is not YAML"),
+        ("title: A study", "title: !!python/object:os.system x", ""),
+    ],
+)
+def test_what_a_study_cannot_mean_is_refused_with_its_line(old: str, new: str, sentence: str) -> None:
+    assert old in GOOD
+    text = GOOD.replace(old, new, 1)
+    if not sentence:  # a tag that would run code is only ever text
+        assert parse_study(text, "mine.yaml").title == "x"
+        return
+    with pytest.raises(InputError) as caught:
+        parse_study(text, "mine.yaml")
+    assert sentence in str(caught.value)
+    assert str(caught.value).startswith("mine.yaml")
+
+
+@pytest.mark.parametrize("text", ["", "- a list", "word", "\x00", "{", "a: &b [*b]"])
+def test_what_is_not_a_study_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        parse_study(text, "mine.yaml")
+
+
+def test_identity_covers_everything_that_determines_a_run() -> None:
+    config = next(parse_study(GOOD, "s").runs())
+    changes = [
+        {"seed": 9},
+        {"model": "resnet18"},
+        {"first_classes": 3},
+        {"training": dataclasses.replace(config.training, learning_rate=0.5)},
+        {"selector": dataclasses.replace(config.selector, clusters=4)},
+        {"options": {"mixing": "equal"}},
+    ]
+    ids = {run_id(dataclasses.replace(config, **change)) for change in changes}
+    assert len(ids | {run_id(config)}) == len(changes) + 1
+
+
+def test_a_changed_default_makes_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = run_id(next(parse_study(GOOD, "s").runs()))
+    monkeypatch.setattr("continual_crust.studies.study.BLEND", 0.6)
+    assert run_id(next(parse_study(GOOD, "s").runs())) != before
+
+
+def test_every_table_of_the_paper_has_a_study() -> None:
+    shipped = shipped_studies()
+    tables = {study.table for study in shipped.values() if study.table}
+    assert tables == {
+        "main_label_0.5",
+        *(f"mnist_label_{size}" for size in (100, 200, 300)),
+        "fashionmnist_label_300",
+        "cifar10_label_300",
+        "mstar_label_60",
+        "pathmnist_label_256",
+        "mnist_instance_128",
+        "fashionmnist_instance_128",
+        "mstar_instance_30",
+        "fashionmnist_purity_salt_and_pepper",
+        "fashionmnist_purity_uniform",
+    }
+    assert len(list(shipped["main_label_0.5"].runs())) == 5 * 9 * 5
+    for name, study in shipped.items():
+        assert study.id == name
+        assert find_study(name)[0] == study
+
+
+def test_unknown_studies_are_told() -> None:
+    with pytest.raises(InputError, match="did you mean 'digits'"):
+        find_study("digit")
+    with pytest.raises(InputError, match=r"cannot read the study nowhere\.yaml"):
+        find_study("nowhere.yaml")
