@@ -34,6 +34,16 @@ def evenly(count: int, most: int) -> list[int]:
     return list(range(count)) if count <= most else [int(at) for at in np.linspace(0, count - 1, most).round()]
 
 
+def shrunk(images: Tensor, side: int) -> Tensor:
+    """Images as bytes, (n, channels, height, width), none longer than `side`; smaller ones stay as they are."""
+    height, width = images.shape[2:]
+    longest = max(height, width)
+    if longest <= side or not len(images):
+        return images
+    size = (max(1, round(height * side / longest)), max(1, round(width * side / longest)))
+    return functional.interpolate(images.float(), size, mode="area").round().to(torch.uint8)
+
+
 def mosaic(rows: Sequence[Tensor], is_clean: Sequence[Tensor]) -> Picture:
     """Compose rows of images, in their order, on white.
 
@@ -72,13 +82,9 @@ def _as_pixels(images: Tensor) -> Picture:
     if not len(images):
         return np.empty((0, 0, 0, 3), np.uint8)
     images = images[:, :3] if images.shape[1] >= 3 else images[:, :1].expand(-1, 3, -1, -1)
-    height, width = images.shape[2:]
-    longest = max(height, width)
-    if longest > SIDE:
-        size = (max(1, round(height * SIDE / longest)), max(1, round(width * SIDE / longest)))
-        images = functional.interpolate(images.float(), size, mode="area").round().to(torch.uint8)
-    else:
-        # Whole factors keep square pixels square.
-        images = images.repeat_interleave(SIDE // longest, dim=2).repeat_interleave(SIDE // longest, dim=3)
+    images = shrunk(images, SIDE)
+    # Whole factors keep square pixels square.
+    factor = max(1, SIDE // max(images.shape[2:]))
+    images = images.repeat_interleave(factor, dim=2).repeat_interleave(factor, dim=3)
     pixels: Picture = images.permute(0, 2, 3, 1).contiguous().numpy()
     return pixels

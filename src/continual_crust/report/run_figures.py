@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torch import Tensor
-
 from continual_crust.report.figures import accuracy_matrix, accuracy_over_experiences, contact_sheet, save
+from continual_crust.report.memory import memory_by_class
 from continual_crust.report.styles import style_of
 from continual_crust.studies.run import FinishedRun
 
-
-def memory_by_class(finished: FinishedRun) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """By class name the images a learner remembers, and whether each is clean. Empty ones are left out."""
-    names, truth = finished.stream.dataset.class_names, finished.stream.truth
-    memory = {names[label]: samples for label, samples in finished.strategy.memory.items() if len(samples)}
-    images = {name: samples.images.cpu() for name, samples in memory.items()}
-    return images, {name: truth.is_clean(samples.ids) for name, samples in memory.items()}
+__all__ = ["memory_by_class", "write_run_figures"]
 
 
 def write_run_figures(finished: FinishedRun, folder: Path) -> list[Path]:

@@ -1,0 +1,291 @@
+"""Everything the two theorems are made of, measured on one coreset and the data it stands for.
+
+How the paper's symbols are read, where it leaves room:
+
+- A coreset stands for its class by *replacement*: every sample becomes the kept sample nearest to it. J(W, X) minus the
+  Jacobian after replacement has the norm ε. The replaced Jacobian has the singular values of diag(√r) J(W, X_S), with r
+  the number of samples each kept one stands for. So they lie between α = √r_min σ_min(J(W, X_S)) and
+  β = ‖J(W, X)‖ + ε, which is what the proofs need and why the theorem defines α and β as it does.
+- Gradient descent runs on the coreset's squared error, each sample counting for the r it stands for. Its residual is
+  √r (f - y), its Jacobian diag(√r) J(W, X_S), and everything along the step (L, average Jacobian, E_J) is of these.
+- X̃ is what the learner was given, X the same images without the perturbation. E_J1 and E_J2 are measured differences,
+  not the Jacobian of the perturbation alone. E_min and E_max are what the perturbation takes from α and adds to β;
+  negative where it helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from continual_crust.errors import InputError
+from continual_crust.theory.jacobian import (
+    MEMORY,
+    Combination,
+    Dense,
+    Function,
+    Jacobian,
+    Matrix,
+    Weighted,
+    difference,
+    written_out,
+)
+from continual_crust.theory.spectrum import inner_products, singular_values, spectral_norm
+
+NODES = 4
+"""Points of the Gauss-Legendre rule for the average Jacobian: exact for polynomials of degree 7 along the step."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The numbers behind the theorems, all finite, for f in units of its labels."""
+
+    k: int
+    """Rows of the coreset's Jacobian: samples, times outputs of a sample."""
+    n: int
+    """Rows of the class data's Jacobian."""
+    parameters: int
+    """Columns of both, p."""
+    margin: float
+    """Distance between the labels of two classes, Theorem 1's δ."""
+    noise_in_data: float
+    """Share of the class data that is flipped or perturbed, Theorem 2's δ."""
+    noise_in_coreset: float
+    """The same share of the coreset, Theorem 1's ρ."""
+    r_min: int
+    """Fewest samples a kept sample stands for."""
+    r_max: int
+    sigma_min: float
+    """Smallest singular value of J(W, X_S), on clean images."""
+    sigma_max: float
+    """Largest of the same."""
+    norm: float
+    """‖J(W, X)‖, on clean images."""
+    epsilon: float
+    """‖J(W, X̃) - its replacement by the coreset‖."""
+    e_min: float
+    """√r_min times what the perturbation takes from the smallest singular value."""
+    e_max: float
+    """What the perturbation adds to ‖J(W, X)‖."""
+    alpha: float
+    """√r_min σ_min(J(W, X_S)) - E_min: a floor under the singular values gradient descent works with."""
+    beta: float
+    """‖J(W, X)‖ + ε + E_max: a ceiling over them."""
+    eta: float | None
+    """Step size 1/(2β²); none where the Jacobian vanishes."""
+    residual: float
+    """‖√r (f - y)‖ on the coreset before the first step, ‖r_0‖."""
+    target: float
+    """Residual at which every coreset sample is on its label's side, ν: half the margin."""
+    smoothness: float | None
+    """Largest ‖J(W') - J(W)‖ / ‖W' - W‖ met along the step, a lower bound on L; none where there is no step."""
+    linearization: float
+    """‖average Jacobian along the step - J(W)‖, on the images as given."""
+    e_j1: float
+    """‖J(W, X̃_S) - J(W, X_S)‖."""
+    e_j2: float
+    """The same for the average Jacobian along the step."""
+    e_gap: float
+    """‖E_J2 - E_J1‖."""
+    additivity_gap: float | None
+    """‖J(W, X̃_S) - J(W, X_S) - J(W, X̃_S - X_S)‖ / ‖E_J1‖: 0 if the Jacobian were additive; none if unperturbed."""
+
+    @property
+    def is_perturbed(self) -> bool:
+        """Whether any image differs from its clean self."""
+        return self.additivity_gap is not None
+
+
+def measure(
+    function: Function,
+    parameters: Tensor,
+    inputs: Tensor,
+    targets: Tensor,
+    coreset: Tensor,
+    *,
+    margin: float,
+    noisy: Tensor | None = None,
+    clean: Tensor | None = None,
+    nodes: int = NODES,
+    memory: int = MEMORY,
+) -> Measurement:
+    """Measure a coreset against the data it was chosen from.
+
+    Parameters
+    ----------
+    function
+        f: from parameters (p,) and n inputs to (n, q) outputs.
+    parameters
+        W, (p,).
+    inputs
+        The class data as given, n of them.
+    targets
+        Given labels as f should show them, (n, q).
+    coreset
+        Positions of the kept samples among the inputs.
+    margin
+        Distance between the labels of two classes.
+    noisy
+        Which of the inputs are flipped or perturbed; none if not given.
+    clean
+        The inputs without their perturbation, where they have one.
+    nodes
+        Points of the quadrature along the step.
+    memory
+        Bytes of Jacobian to hold at a time.
+    """
+    if not len(coreset):
+        raise InputError("the coreset is empty; there is nothing to measure.")
+    if margin <= 0:
+        raise InputError(f"label margin {margin} is not above 0; labels of different classes must differ.")
+    noise = torch.zeros(len(inputs)) if noisy is None else noisy.double().cpu()
+    jacobian = written_out(Jacobian(function, parameters, inputs), memory)
+    chosen = _picked(jacobian, function, parameters, inputs, coreset)
+    nearest = assignment(jacobian, chosen, coreset, len(inputs), memory)
+    sizes = torch.bincount(nearest, minlength=len(coreset))
+    replaced = _picked(jacobian, function, parameters, inputs, coreset[nearest])
+    epsilon = spectral_norm(difference(jacobian, replaced), memory)
+    norm_given = spectral_norm(jacobian, memory)
+    given = singular_values(chosen, memory=memory)
+
+    clean_spectrum, norm = given, norm_given
+    if clean is not None:
+        norm = spectral_norm(written_out(Jacobian(function, parameters, clean), memory), memory)
+        clean_spectrum = singular_values(Jacobian(function, parameters, clean[coreset]), memory=memory)
+    root = float(sizes.min()) ** 0.5
+    e_min = root * float(clean_spectrum[-1] - given[-1])
+    beta = norm_given + epsilon
+
+    weights = sizes.to(parameters).sqrt().repeat_interleave(targets.shape[1])
+    with torch.no_grad():
+        residual = weights * (function(parameters, inputs[coreset]) - targets[coreset]).flatten()
+    eta = 1 / (2 * beta**2) if beta > 0 else None
+    step = -(eta or 0.0) * Weighted(weights, chosen).adjoint_times(residual)
+    path = _Path(function, parameters, step, weights, nodes, memory)
+    along = path.measure(inputs[coreset], None if clean is None else clean[coreset])
+    return Measurement(
+        k=chosen.shape[0],
+        n=jacobian.shape[0],
+        parameters=len(parameters),
+        margin=margin,
+        noise_in_data=float(noise.mean()),
+        noise_in_coreset=float(noise[coreset.cpu()].mean()),
+        r_min=int(sizes.min()),
+        r_max=int(sizes.max()),
+        sigma_min=float(clean_spectrum[-1]),
+        sigma_max=float(clean_spectrum[0]),
+        norm=norm,
+        epsilon=epsilon,
+        e_min=e_min,
+        e_max=norm_given - norm,
+        alpha=root * float(given[-1]),
+        beta=beta,
+        eta=eta,
+        residual=float(residual.norm()),
+        target=margin / 2,
+        **along,
+    )
+
+
+def assignment(jacobian: Matrix, chosen: Matrix, coreset: Tensor, samples: int, memory: int = MEMORY) -> Tensor:
+    """For each sample the place in the coreset of the kept sample whose Jacobian rows are nearest to its own.
+
+    A kept sample stands for itself, even beside a twin of equal gradient.
+    """
+    each = jacobian.shape[0] // samples
+    products = inner_products(jacobian, chosen, each, memory)
+    own = products[coreset, torch.arange(len(coreset), device=coreset.device)]
+    # |a - b|² = |a|² - 2 <a, b> + |b|², and |a|² is the same for every b.
+    nearest = (own[None, :] - 2 * products).argmin(dim=1)
+    nearest[coreset] = torch.arange(len(coreset), device=nearest.device)
+    return nearest
+
+
+def average_jacobian(
+    function: Function, start: Tensor, step: Tensor, inputs: Tensor, nodes: int = NODES, memory: int = MEMORY
+) -> Matrix:
+    """∫ J(W + t step) dt over t from 0 to 1, by Gauss-Legendre quadrature."""
+    return Combination(
+        [
+            (weight, written_out(Jacobian(function, start + place * step, inputs), memory // (2 * nodes)))
+            for place, weight in quadrature(nodes)
+        ]
+    )
+
+
+def quadrature(nodes: int) -> Sequence[tuple[float, float]]:
+    """Places in 0 to 1 and their weights, which add up to one.
+
+    >>> quadrature(1)
+    [(0.5, 1.0)]
+    """
+    places, weights = np.polynomial.legendre.leggauss(nodes)
+    return [(float(0.5 * (place + 1)), float(0.5 * weight)) for place, weight in zip(places, weights, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Path:
+    """One step of gradient descent, and how the weighted Jacobian changes along it."""
+
+    function: Function
+    start: Tensor
+    step: Tensor
+    weights: Tensor
+    nodes: int
+    memory: int
+
+    def measure(self, given: Tensor, clean: Tensor | None) -> dict[str, float | None]:
+        at_start, average = self._at(0.0, given), self._average(given)
+        result: dict[str, float | None] = {
+            "smoothness": self._smoothness(at_start, given),
+            "linearization": self._norm(difference(average, at_start)),
+            "e_j1": 0.0,
+            "e_j2": 0.0,
+            "e_gap": 0.0,
+            "additivity_gap": None,
+        }
+        if clean is None:
+            return result
+        e_j1 = difference(at_start, self._at(0.0, clean))
+        e_j2 = difference(average, self._average(clean))
+        size = self._norm(e_j1)
+        alone = self._at(0.0, given - clean)
+        gap = self._norm(difference(e_j1, alone))
+        return result | {
+            "e_j1": size,
+            "e_j2": self._norm(e_j2),
+            "e_gap": self._norm(difference(e_j2, e_j1)),
+            "additivity_gap": gap / size if size > 0 else None,
+        }
+
+    def _smoothness(self, at_start: Matrix, inputs: Tensor) -> float | None:
+        length = float(self.step.norm())
+        if length == 0:
+            return None
+        places = [place for place, _ in quadrature(self.nodes)] + [1.0]
+        return max(
+            self._norm(difference(self._at(place, inputs), at_start)) / (place * length) for place in places
+        )
+
+    def _at(self, place: float, inputs: Tensor) -> Matrix:
+        plain = Jacobian(self.function, self.start + place * self.step, inputs)
+        return written_out(Weighted(self.weights, plain), self.memory // 8)
+
+    def _average(self, inputs: Tensor) -> Matrix:
+        plain = average_jacobian(self.function, self.start, self.step, inputs, self.nodes, self.memory // 8)
+        return written_out(Weighted(self.weights, plain), self.memory // 8)
+
+    def _norm(self, matrix: Matrix) -> float:
+        return spectral_norm(matrix, self.memory)
+
+
+def _picked(whole: Matrix, function: Function, parameters: Tensor, inputs: Tensor, positions: Tensor) -> Matrix:
+    """The rows of some samples, repeated where a sample is; from memory if they are there."""
+    if isinstance(whole, Dense):
+        by_sample = whole.matrix.view(len(inputs), -1, whole.shape[1])
+        return Dense(by_sample[positions].flatten(0, 1))
+    return Jacobian(function, parameters, inputs[positions])

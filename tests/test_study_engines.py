@@ -1,0 +1,223 @@
+"""Studies that are run, stopped, shared and continued."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from continual_crust.studies.engines import local_engine, ray_engine
+from continual_crust.studies.folder import StudyFolder, claimed
+from continual_crust.studies.result import RunResult
+from continual_crust.studies.study import find_study, parse_study
+from continual_crust.studies.work import Workplace, work_on
+
+SMALL = """\
+id: small
+title: Two methods on digits
+datasets: [digits]
+methods: [replay, crust]
+noise: {kind: label, levels: [0.4]}
+memory: [5]
+seeds: 2
+overrides: {phase1_epochs: 2, phase2_epochs: 1}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StudyFolder:
+    return StudyFolder.create(tmp_path / "small", parse_study(SMALL, "small"), SMALL)
+
+
+def measured(path: Path) -> dict[str, dict[str, object]]:
+    """Everything a study measured that is not a time."""
+    found = {}
+    for file in sorted(path.glob("runs/*/result.json")):
+        result = json.loads(file.read_text())
+        found[file.parent.name] = {key: value for key, value in result.items() if "seconds" not in key}
+    return found
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+    """The study run one by one, never stopped."""
+    path = tmp_path_factory.mktemp("reference") / "small"
+    folder = StudyFolder.create(path, parse_study(SMALL, "small"), SMALL)
+    events = list(local_engine(workers=1)(list(folder.study.runs()), Workplace(path, device="cpu")))
+    assert [event.kind for event in events] == ["done"] * 4
+    return measured(path)
+
+
+def study_command(*arguments: object, cwd: Path) -> list[str]:
+    return [sys.executable, "-m", "continual_crust.cli", "study", *map(str, arguments)]
+
+
+def in_environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "160"}
+
+
+def test_processes_give_the_results_of_one_by_one(folder: StudyFolder, reference) -> None:
+    runs = list(folder.study.runs())
+    events = list(local_engine(workers=2)(runs, Workplace(folder.path, device="cpu")))
+    assert sorted(event.kind for event in events if event.kind != "experience") == ["done"] * 4
+    assert {event.learned for event in events if event.kind == "experience"} == set(range(1, 10))
+    assert measured(folder.path) == reference
+    leftovers = {file.name for file in folder.path.glob("runs/*/*")}
+    assert leftovers == {"config.yaml", "result.json", "memory.npz", "lock"}
+
+
+def test_a_killed_study_goes_on_to_the_same_end(tmp_path: Path, reference) -> None:
+    """SIGKILL to the whole process group at several moments, then once to the end."""
+    (tmp_path / "small.yaml").write_text(SMALL)
+    command = study_command("run", "small.yaml", "--out", "out", "--workers", 1, "--device", "cpu", cwd=tmp_path)
+    killed = 0
+    for seconds in (4.0, 4.6, 5.3):
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=in_environment(), start_new_session=True, stdout=subprocess.DEVNULL
+        )
+        time.sleep(seconds)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            killed += 1
+        process.wait()
+    assert killed
+    done = subprocess.run(command, cwd=tmp_path, env=in_environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert measured(tmp_path / "out" / "small") == reference
+
+
+def test_a_stopped_run_goes_on_from_its_last_experience(folder: StudyFolder, reference, monkeypatch) -> None:
+    from continual_crust.strategies import ContinualCrust
+
+    config = next(run for run in folder.study.runs() if run.method == "crust")
+    learn = ContinualCrust.learn
+    lessons: list[int] = []
+
+    def stop_at_the_fifth(self, experience) -> None:
+        lessons.append(1)
+        if len(lessons) == 5:
+            raise KeyboardInterrupt
+        learn(self, experience)
+
+    monkeypatch.setattr(ContinualCrust, "learn", stop_at_the_fifth)
+    with pytest.raises(KeyboardInterrupt):
+        work_on(config, Workplace(folder.path, device="cpu"))
+    assert (folder.run_folder(config) / "checkpoint.pt").exists()
+    assert work_on(config, Workplace(folder.path, device="cpu")) == "done"
+    assert len(lessons) == 5 + 5  # four learned and one stopped, then the remaining five of nine
+    name = folder.run_folder(config).name
+    assert measured(folder.path)[name] == reference[name]
+
+
+def test_two_processes_never_do_the_same_run(folder: StudyFolder) -> None:
+    config = next(iter(folder.study.runs()))
+    with claimed(folder.run_folder(config)) as is_ours:
+        assert is_ours
+        other = (
+            "from continual_crust.studies.folder import claimed; from pathlib import Path; import sys\n"
+            "with claimed(Path(sys.argv[1])) as ours: print(ours)"
+        )
+        seen = subprocess.run(
+            [sys.executable, "-c", other, folder.run_folder(config)], capture_output=True, text=True, check=True
+        )
+        assert seen.stdout.strip() == "False"
+    assert work_on(config, Workplace(folder.path, device="cpu")) == "done"
+    assert work_on(config, Workplace(folder.path, device="cpu")) == "skipped"
+
+
+def test_a_run_finished_by_a_neighbouring_study_is_taken_over(folder: StudyFolder) -> None:
+    config = next(iter(folder.study.runs()))
+    work_on(config, Workplace(folder.path, device="cpu"))
+    text = SMALL.replace("id: small", "id: other").replace("seeds: 2", "seeds: 1")
+    other = StudyFolder.create(folder.path.parent / "other", parse_study(text, "other"), text)
+    assert work_on(config, Workplace(other.path, device="cpu")) == "skipped"
+    assert other.finished(config) == folder.finished(config)
+
+
+def test_a_failing_run_does_not_stop_the_others(folder: StudyFolder, monkeypatch) -> None:
+    from continual_crust.strategies import Replay
+
+    def fail(self, experience) -> None:
+        raise RuntimeError("a device went away")
+
+    monkeypatch.setattr(Replay, "learn", fail)
+    events = list(local_engine(workers=1)(list(folder.study.runs()), Workplace(folder.path, device="cpu")))
+    assert [event.kind for event in events] == ["failed", "done"] * 2
+    assert "a device went away" in events[0].problem
+
+
+def test_shards_cover_the_study_once(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(SMALL)
+    for shard in ("1/2", "2/2"):
+        command = study_command("run", "small.yaml", "--out", "out", "--shard", shard, "--device", "cpu", cwd=tmp_path)
+        done = subprocess.run(command, cwd=tmp_path, env=in_environment(), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "2 runs, 0 done, 2 to do" in done.stdout
+    assert len(measured(tmp_path / "out" / "small")) == 4
+    for shard in ("0/2", "3/2", "x"):
+        command = study_command("run", "small.yaml", "--out", "out", "--shard", shard, cwd=tmp_path)
+        done = subprocess.run(command, cwd=tmp_path, env=in_environment(), capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert "--shard" in done.stderr
+
+    command = study_command("status", "out/small", cwd=tmp_path)
+    done = subprocess.run(command, cwd=tmp_path, env=in_environment(), capture_output=True, text=True, check=True)
+    assert "replay" in done.stdout
+
+
+def test_tensorboard_scalars_are_written(folder: StudyFolder) -> None:
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    config = next(iter(folder.study.runs()))
+    work_on(config, Workplace(folder.path, device="cpu", tensorboard=True))
+    events = reader.EventAccumulator(str(folder.run_folder(config) / "tensorboard"))
+    events.Reload()
+    assert len(events.Scalars("loss/training")) == 9 * 3
+    result = RunResult.read(folder.run_folder(config) / "result.json")
+    assert events.Scalars("accuracy/seen so far")[-1].value == pytest.approx(result.accuracy)
+
+
+def test_another_studys_folder_is_refused(folder: StudyFolder) -> None:
+    study, text = find_study("digits")
+    with pytest.raises(ValueError, match="is the folder of study 'small'"):
+        StudyFolder.create(folder.path, study, text)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the [ray] extra is not installed")
+def test_ray_gives_the_same_results_and_survives_a_killed_worker(folder: StudyFolder, reference) -> None:
+    """A real Ray on loopback. One worker is killed while it works; Ray tries again, from the last experience."""
+    import psutil
+
+    events = ray_engine(None, cpus=1, gpus=0, retries=3)(
+        list(folder.study.runs()), Workplace(folder.path, device="cpu")
+    )
+    killed = False
+    kinds = []
+    import threading
+
+    def kill_a_worker() -> None:
+        nonlocal killed
+        deadline = time.time() + 60
+        while not killed and time.time() < deadline:
+            if any(folder.path.glob("runs/*/checkpoint.pt")):
+                for process in psutil.process_iter(["name", "cmdline"]):
+                    if "ray::_attempt" in " ".join(process.info["cmdline"] or []):
+                        process.kill()
+                        killed = True
+                        break
+            time.sleep(0.05)
+
+    killer = threading.Thread(target=kill_a_worker)
+    killer.start()
+    for event in events:
+        kinds.append(event.kind)
+    killer.join()
+    assert killed
+    assert kinds == ["done"] * 4
+    assert measured(folder.path) == reference
