@@ -139,6 +139,15 @@ def test_every_table_of_the_paper_has_a_study() -> None:
         assert find_study(name)[0] == study
 
 
+def test_a_study_can_show_samples_and_then_has_no_runs() -> None:
+    text = "id: a\ntitle: b\ndatasets: [digits]\nshow: samples\n"
+    assert list(parse_study(text, "s").runs()) == []
+    with pytest.raises(InputError, match="line 5: a study that shows samples has no runs and so no 'seeds'"):
+        parse_study(text + "seeds: 3\n", "s")
+    with pytest.raises(InputError, match="did you mean 'samples'"):
+        parse_study(text.replace("samples", "sample"), "s")
+
+
 def test_unknown_studies_are_told() -> None:
     with pytest.raises(InputError, match="did you mean 'digits'"):
         find_study("digit")

@@ -141,7 +141,7 @@ def run(
     strategy = strategy_named(method)
     if dataset not in SOURCES:
         raise unknown_name("data set", dataset, SOURCES)
-    defaults = defaults_for(dataset, parsed_noise.kind)
+    defaults = defaults_for(dataset, parsed_noise.kind, method)
     asked: dict[str, Any] = {
         "phase1_epochs": phase1_epochs,
         "phase2_epochs": phase2_epochs,
@@ -207,6 +207,7 @@ def demo(
     from continual_crust.studies.run import choose_device, execute, prepare_folder
 
     data = load_dataset("digits")
+    # One learning rate for all, so that nothing but the memory differs.
     defaults = defaults_for("digits", NoiseKind.LABEL)
     plan = [
         RunConfig(

@@ -72,6 +72,9 @@ def run(
     study, text = find_study(name)
     chosen = _engine(engine, workers, address, cpus, gpus, retries)
     folder = StudyFolder.create(out / study.id, study, text)
+    if study.show:
+        _show_samples(folder, data_root, download)
+        return
     mine = _shard(list(study.runs()), shard)
     todo = [config for config in mine if folder.finished(config) is None]
     console.print(f"[bold]{study.title}[/bold]: {len(mine)} runs, {len(mine) - len(todo)} done, {len(todo)} to do.")
@@ -120,6 +123,28 @@ def status(
         mean = f"{statistics.mean(seconds):.1f}" if seconds else "–"
         table.add_row(dataset, method, str(len(seconds)), str(len(members)), mean)
     console.print(table)
+
+
+def _show_samples(folder: StudyFolder, data_root: Path | None, download: bool) -> None:
+    """A picture of some images of each class, for every data set of the study that can be read."""
+    from continual_crust.data import load_dataset
+    from continual_crust.report.figures import save
+    from continual_crust.report.samples import sample_sheet
+
+    missing = []
+    for name in folder.study.datasets:
+        try:
+            with console.status(f"reading {name}"):
+                dataset = load_dataset(name, data_root, download=download)
+        except InputError as error:
+            missing.append(name)
+            console.print(f"{name}: {error}", markup=False, highlight=False, soft_wrap=True)
+            continue
+        picture = folder.path / f"samples-{name}.png"
+        save(sample_sheet(dataset), picture)
+        console.print(f"[dim]written to[/dim] {picture}", highlight=False, soft_wrap=True)
+    if missing:
+        raise InputError(f"{len(missing)} of {len(folder.study.datasets)} data sets could not be read; see above.")
 
 
 def _engine(name: str, workers: int | None, address: str | None, cpus: float, gpus: float, retries: int) -> Engine:

@@ -101,6 +101,10 @@ class Stream:
         """The training images as given, by id: for pictures of what a strategy kept."""
         return self._images[torch.argsort(self._ids)[ids.cpu()]]
 
+    def clean_images_of(self, ids: Tensor) -> Tensor:
+        """The same images before they were corrupted: for evaluation alone."""
+        return self.dataset.train_images[torch.argsort(self._ids)[ids.cpu()]]
+
 
 def _among(labels: Tensor, classes: tuple[int, ...]) -> Tensor:
     return torch.isin(labels, torch.tensor(classes)).nonzero().flatten()

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.text import Text
-from matplotlib.ticker import FixedLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 from torch import Tensor
 
 from continual_crust.data.noise import Noise
 from continual_crust.errors import InputError
+from continual_crust.report.curves import learned, seen_so_far
+from continual_crust.report.drawing import (
+    DPI,
+    FAINT,
+    INK,
+    NUMBERED_EXPERIENCES,
+    new_figure,
+    percent_axis,
+    plain,
+    png,
+    short,
+    some_of,
+)
 from continual_crust.report.mosaic import FRAME, ROW_GAP, evenly, mosaic
 from continual_crust.report.styles import WRONG, style_of
 from continual_crust.report.tables import by_method, percent
 from continual_crust.studies.result import RunResult, write_atomically
 
-DPI = 200
-LONGEST_NAME = 20
-"""Characters of a class name that a figure shows."""
-NUMBERED_EXPERIENCES = 12
-"""Up to so many experiences there is room for numbers in the accuracy matrix, and for each on an axis."""
-LEGEND_COLUMNS = 3
-_INK, _FAINT = "#222222", "#777777"
+__all__ = ["accuracy_matrix", "accuracy_over_experiences", "contact_sheet", "png", "purity_by_method", "save"]
 
-Floats = npt.NDArray[np.float64]
+LEGEND_COLUMNS = 3
 
 
 def accuracy_over_experiences(results: Sequence[RunResult]) -> Figure:
@@ -40,24 +42,26 @@ def accuracy_over_experiences(results: Sequence[RunResult]) -> Figure:
     The line is the mean over seeds, the band one sample standard deviation to either side.
     """
     groups = by_method(results)
-    curves = {method: np.array([_seen_so_far(run) for run in runs]) for method, runs in groups.items()}
-    figure, axes = _figure(5.8, 3.6 + 0.3 * math.ceil(len(groups) / LEGEND_COLUMNS))
+    curves = {method: np.array([seen_so_far(run) for run in runs]) for method, runs in groups.items()}
+    experiences = len(results[0].accuracy_matrix[0])
+    figure, axes = new_figure(5.8, 3.6 + 0.3 * math.ceil(len(groups) / LEGEND_COLUMNS))
     lines = []
     # The legend names the best first.
     for method in sorted(curves, key=lambda method: -float(np.nan_to_num(curves[method][:, -1].mean()))):
         style, values = style_of(method), curves[method]
-        x, mean = np.arange(1, values.shape[1] + 1), values.mean(axis=0)
+        # Joint training has a single point: after everything.
+        x, mean = np.arange(experiences - values.shape[1], experiences) + 1, values.mean(axis=0)
         label = f"{style.label}  {percent(float(mean[-1]), digits=0)}"
         lines += axes.plot(x, mean, color=style.colour, marker=style.marker, label=label, clip_on=False)
         if len(values) > 1:
             spread = values.std(axis=0, ddof=1)
             axes.fill_between(x, mean - spread, mean + spread, color=style.colour, alpha=0.18, linewidth=0)
-    _percent_axis(axes.yaxis, axes.set_ylim)
-    axes.set_xticks([position + 1 for position in _some(len(results[0].accuracy_matrix))])
+    percent_axis(axes.yaxis, axes.set_ylim)
+    axes.set_xticks([position + 1 for position in some_of(experiences)])
     axes.set_xlabel("experiences learned")
     axes.set_ylabel("accuracy on the experiences so far")
     legend = figure.legend(handles=lines, loc="outside lower center", ncols=LEGEND_COLUMNS, frameon=False)
-    _plain(legend.get_texts())
+    plain(legend.get_texts())
     seeds = _seeds(groups)
     axes.set_title(f"Accuracy: mean of {seeds} ± 1 standard deviation" if seeds else "Accuracy", loc="left")
     return figure
@@ -70,7 +74,7 @@ def purity_by_method(results: Sequence[RunResult]) -> Figure:
     purities = {method: values for method, values in purities.items() if values}
     if not purities:
         raise InputError("none of these methods keeps a memory, so there is no purity to show; add one that does.")
-    figure, axes = _figure(5.8, 1.5 + 0.55 * len(purities))
+    figure, axes = new_figure(5.8, 1.5 + 0.55 * len(purities))
     for row, (method, values) in enumerate(purities.items()):
         style = style_of(method)
         mean = sum(values) / len(values)
@@ -78,9 +82,9 @@ def purity_by_method(results: Sequence[RunResult]) -> Figure:
         # Dots of equal values would hide each other on one height.
         heights = row + (np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else np.zeros(1))
         axes.scatter(values, heights, color=style.colour, edgecolor="white", linewidth=0.6, s=30, zorder=3)
-        axes.text(1.02, row, percent(mean, digits=0), va="center", color=_INK)
+        axes.text(1.02, row, percent(mean, digits=0), va="center", color=INK)
     chance = 1 - Noise.parse(results[0].noise).level
-    axes.axvline(chance, color=_INK, linestyle="--", linewidth=1.2)
+    axes.axvline(chance, color=INK, linestyle="--", linewidth=1.2)
     axes.annotate(
         f"random choice: 1 − noise level = {percent(chance, digits=0)}",
         (chance, 1),
@@ -88,13 +92,13 @@ def purity_by_method(results: Sequence[RunResult]) -> Figure:
         xytext=(0, 3),
         textcoords="offset points",
         ha="right" if chance > 0.5 else "left",
-        color=_INK,
+        color=INK,
     )
     axes.set_yticks(range(len(purities)), [style_of(method).label for method in purities])
-    _plain(axes.get_yticklabels())
+    plain(axes.get_yticklabels())
     axes.set_ylim(len(purities) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
-    _percent_axis(axes.xaxis, axes.set_xlim)
+    percent_axis(axes.xaxis, axes.set_xlim)
     axes.set_xlabel("clean share of the memory (a dot for each seed)")
     axes.set_title("How clean is the memory?", loc="left", pad=20)
     return figure
@@ -104,8 +108,8 @@ def accuracy_matrix(result: RunResult) -> Figure:
     """Accuracy on each experience after learning each; blank where an experience was still to come."""
     matrix = np.array(result.accuracy_matrix, dtype=np.float64)
     after, on = matrix.shape
-    shown = np.where(_learned(matrix), matrix, np.nan)
-    figure, axes = _figure(2.2 + min(5.5, 0.52 * on), 1.6 + min(5.0, 0.42 * after), grid=False)
+    shown = np.where(learned(matrix), matrix, np.nan)
+    figure, axes = new_figure(2.2 + min(5.5, 0.52 * on), 1.6 + min(5.0, 0.42 * after), grid=False)
     picture = axes.imshow(shown, cmap="cividis", vmin=0, vmax=1, aspect="auto")
     if max(after, on) <= NUMBERED_EXPERIENCES:
         for row, column in np.argwhere(~np.isnan(shown)):
@@ -119,12 +123,12 @@ def accuracy_matrix(result: RunResult) -> Figure:
                 color="white" if value < 0.55 else "black",
             )
         groups = enumerate(result.experiences, start=1)
-        names = [f"{number}: {_short(', '.join(classes))}" for number, classes in groups]
+        names = [f"{number}: {short(', '.join(classes))}" for number, classes in groups]
         axes.set_yticks(range(after), names[:after])
-        _plain(axes.get_yticklabels())
+        plain(axes.get_yticklabels())
     else:
-        axes.set_yticks(_some(after), [str(row + 1) for row in _some(after)])
-    axes.set_xticks(_some(on), [str(column + 1) for column in _some(on)])
+        axes.set_yticks(some_of(after), [str(row + 1) for row in some_of(after)])
+    axes.set_xticks(some_of(on), [str(column + 1) for column in some_of(on)])
     axes.set_xlabel("accuracy on experience")
     axes.set_ylabel("after learning")
     axes.set_title(f"{style_of(result.method).label}: accuracy in %", loc="left", parse_math=False)
@@ -137,6 +141,7 @@ def contact_sheet(
     is_clean: Mapping[str, Tensor],
     title: str = "",
     most_per_row: int = 40,
+    counts: Mapping[str, tuple[int, int]] | None = None,
 ) -> Figure:
     """The memory itself: a row of images for each class, in the order kept, the wrong ones framed in red.
 
@@ -150,10 +155,15 @@ def contact_sheet(
         Stands above.
     most_per_row
         Of larger memories so many images are shown, evenly chosen. Purity is always that of the whole memory.
+    counts
+        By class name how many images the whole memory has and how many of them are clean, where those given are
+        only some of them.
     """
     names = list(memory_images)
     if not any(len(images) for images in memory_images.values()):
         raise InputError("this memory is empty, so there is nothing to show; choose a method that keeps samples.")
+    if counts is None:
+        counts = {name: (len(flags), int(flags.sum())) for name, flags in is_clean.items()}
     chosen = [evenly(len(memory_images[name]), most_per_row) for name in names]
     picture = mosaic(
         [memory_images[name][at] for name, at in zip(names, chosen, strict=True)],
@@ -169,70 +179,41 @@ def contact_sheet(
     # As large as the rows allow, because a sheet is often shown small.
     size = min(13.0, 0.75 * pitch / pixels_per_inch * 72)
     for row, name in enumerate(names):
-        y, count = (row + 0.5) * pitch - ROW_GAP / 2, len(memory_images[name])
-        purity = percent(float(is_clean[name].double().mean()) if count else None, digits=0)
+        y, (count, clean), shown = (row + 0.5) * pitch - ROW_GAP / 2, counts[name], len(chosen[row])
+        purity = percent(clean / count if count else None, digits=0)
         axes.text(
             -4.2 * size * pixels_per_inch / 72,
             y,
-            _short(name),
+            short(name),
             size=size,
             ha="right",
             va="center",
-            color=_INK,
+            color=INK,
         )
-        axes.text(-2 * FRAME, y, purity, size=size, ha="right", va="center", color=_INK)
-        if count > most_per_row:
+        axes.text(-2 * FRAME, y, purity, size=size, ha="right", va="center", color=INK)
+        if count > shown:
             axes.text(
                 width + 2 * FRAME,
                 y,
-                f"{most_per_row} of {count} shown",
+                f"{shown} of {count} shown",
                 size=0.7 * size,
                 va="center",
-                color=_FAINT,
+                color=FAINT,
             )
-    total = sum(map(len, is_clean.values()))
-    wrong = total - sum(int(flags.sum()) for flags in is_clean.values())
+    total = sum(count for count, _ in counts.values())
+    wrong = total - sum(clean for _, clean in counts.values())
     top, bottom = -0.3 * pitch, height + 0.3 * pitch
-    axes.text(-2 * FRAME, top, "clean", size=size, ha="right", va="bottom", color=_FAINT)
+    axes.text(-2 * FRAME, top, "clean", size=size, ha="right", va="bottom", color=FAINT)
     if title:
-        axes.text(0, top, title, size=size, va="bottom", color=_INK, weight="bold")
+        axes.text(0, top, title, size=size, va="bottom", color=INK, weight="bold")
     axes.text(0, bottom, f"red frame = not clean: {wrong} of {total}", size=size, va="top", color=WRONG)
-    _plain(axes.texts)
+    plain(axes.texts)
     return figure
-
-
-def png(figure: Figure) -> bytes:
-    """A figure as the bytes of a PNG file; equal figures give equal bytes."""
-    buffer = io.BytesIO()
-    figure.savefig(
-        buffer,
-        format="png",
-        dpi=DPI,
-        bbox_inches="tight",
-        pad_inches=0.12,
-        facecolor="white",
-        metadata={"Software": None},
-    )
-    return buffer.getvalue()
 
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG, whole or not at all."""
     write_atomically(path, png(figure))
-
-
-def _seen_so_far(result: RunResult) -> Floats:
-    """Mean of row i over columns 0 to i. What has no test images, and so is NaN or None, does not count."""
-    matrix = np.array(result.accuracy_matrix, dtype=np.float64)
-    seen = _learned(matrix) & ~np.isnan(matrix)
-    count = seen.sum(axis=1)
-    mean: Floats = np.where(seen, matrix, 0).sum(axis=1) / np.where(count, count, np.nan)
-    return mean
-
-
-def _learned(matrix: Floats) -> npt.NDArray[np.bool_]:
-    """Whether experience j (column) had been learned after experience i (row)."""
-    return np.tri(*matrix.shape).astype(np.bool_)
 
 
 def _seeds(groups: Mapping[str, Sequence[RunResult]]) -> str:
@@ -241,35 +222,3 @@ def _seeds(groups: Mapping[str, Sequence[RunResult]]) -> str:
     if most == 1:
         return ""
     return f"{most} seeds" if least == most else f"{least} to {most} seeds"
-
-
-def _figure(width: float, height: float, grid: bool = True) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
-    if grid:
-        axes.grid(color="#e4e4e4", linewidth=0.8)
-        axes.set_axisbelow(True)
-    return figure, axes
-
-
-def _percent_axis(axis: Axis, set_limits: Callable[[float, float], object]) -> None:
-    """From 0 to 100 %, always, so that small differences look small."""
-    set_limits(0, 1)
-    axis.set_major_locator(FixedLocator([0, 0.2, 0.4, 0.6, 0.8, 1]))
-    axis.set_major_formatter(PercentFormatter(1, decimals=0))
-
-
-def _some(count: int) -> range:
-    """Positions of as many experiences as an axis has room to number."""
-    return range(0, count, math.ceil(count / NUMBERED_EXPERIENCES))
-
-
-def _plain(texts: Iterable[Text]) -> None:
-    """Show names as they are: a dollar sign in one would otherwise start a formula."""
-    for text in texts:
-        text.set_parse_math(False)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"

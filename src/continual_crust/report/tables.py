@@ -64,7 +64,7 @@ def by_method(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
     for what, values in (
         ("data sets", {result.dataset for result in results}),
         ("noises", {result.noise for result in results}),
-        ("numbers of experiences", {len(result.accuracy_matrix) for result in results}),
+        ("numbers of experiences", {len(result.accuracy_matrix[0]) for result in results}),
     ):
         if len(values) > 1:
             found = ", ".join(sorted(map(str, values)))

@@ -62,8 +62,10 @@ class PaperTable:
         """Samples the paper keeps for each class; None for methods that keep none, or all."""
         if method in _WITHOUT_MEMORY:
             return None
+        if self._memory is not None:
+            return self._memory
         settings = paper_settings(dataset, self.noise)
-        return self._memory if self._memory is not None else settings and settings.memory_per_class
+        return settings.memory_per_class if settings is not None else None
 
 
 def paper_tables() -> tuple[str, ...]:

@@ -62,6 +62,8 @@ class Study:
     """Samples kept for each class; the data set's default if none is given."""
     table: str | None = None
     """Id of the paper's table it reproduces."""
+    show: str | None = None
+    """``samples`` makes it a study without runs: a picture of each data set's images."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the training or the run that differ from the defaults, for all methods."""
 
@@ -74,7 +76,7 @@ class Study:
             yield self._run(dataset, variant, level, size, seed)
 
     def _run(self, dataset: str, variant: Variant, level: float, size: int | None, seed: int) -> RunConfig:
-        defaults = defaults_for(dataset, self.noise)
+        defaults = defaults_for(dataset, self.noise, variant.method)
         changes = {name: value for name, value in self.overrides.items() if name in TRAINING_FIELDS} | {
             **variant.training
         }
@@ -149,18 +151,22 @@ class _Reader:
 
     def study(self) -> Study:
         top = self._mapping(self._root, {f.name for f in fields(Study)} - {"variants", "levels"} | {"methods"})
-        for name in ("id", "title", "datasets", "methods", "seeds"):
+        show = self._name(top["show"], "picture", ("samples",)) if "show" in top else None
+        for name in ("id", "title", "datasets", *(() if show else ("methods", "seeds"))):
             if name not in top:
                 raise InputError(f"{self._source}: the field '{name}' is missing.")
+        if show and (extra := set(top) - {"id", "title", "datasets", "show"}):
+            raise self._wrong(top[min(extra)], f"a study that shows {show} has no runs and so no '{min(extra)}'")
         noise, levels = self._noise(top.get("noise"))
         study = Study(
             id=self._text(top["id"]),
             title=self._text(top["title"]),
             datasets=tuple(self._name(node, "data set", SOURCES) for node in self._items(top["datasets"])),
-            variants=tuple(self._variant(node) for node in self._items(top["methods"])),
+            variants=() if show else tuple(self._variant(node) for node in self._items(top["methods"])),
             noise=noise,
             levels=levels,
-            seeds=self._seeds(top["seeds"]),
+            seeds=() if show else self._seeds(top["seeds"]),
+            show=show,
             memory=tuple(self._whole(node, 0) for node in self._items(top["memory"])) if "memory" in top else (),
             table=self._text(top["table"]) if "table" in top else None,
             overrides=self._values(top["overrides"], TRAINING_FIELDS | RUN_FIELDS) if "overrides" in top else {},

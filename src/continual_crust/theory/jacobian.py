@@ -86,7 +86,7 @@ class Jacobian:
         parts = []
         for part in self.inputs.split(self._chunk):
             with torch.no_grad():
-                _, moved = jvp(lambda at, part=part: self.function(at, part), (self.parameters,), (vector,))
+                moved = jvp(lambda at, part=part: self.function(at, part), (self.parameters,), (vector,))[1]
             parts.append(moved.flatten())
         return torch.cat(parts)
 
@@ -94,7 +94,7 @@ class Jacobian:
         total = torch.zeros_like(self.parameters)
         by_sample = vector.view(len(self.inputs), -1)
         for inputs, weights in zip(self.inputs.split(self._chunk), by_sample.split(self._chunk), strict=True):
-            _, pull = vjp(lambda at, inputs=inputs: self.function(at, inputs), self.parameters)
+            pull = vjp(lambda at, inputs=inputs: self.function(at, inputs), self.parameters)[1]
             total += pull(weights)[0].detach()
         return total
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -56,6 +57,8 @@ class Measurement:
     """Share of the class data that is flipped or perturbed, Theorem 2's δ."""
     noise_in_coreset: float
     """The same share of the coreset, Theorem 1's ρ."""
+    perturbed: bool
+    """Whether the noise is in the images, so that clean ones were compared."""
     r_min: int
     """Fewest samples a kept sample stands for."""
     r_max: int
@@ -92,12 +95,7 @@ class Measurement:
     e_gap: float
     """‖E_J2 - E_J1‖."""
     additivity_gap: float | None
-    """‖J(W, X̃_S) - J(W, X_S) - J(W, X̃_S - X_S)‖ / ‖E_J1‖: 0 if the Jacobian were additive; none if unperturbed."""
-
-    @property
-    def is_perturbed(self) -> bool:
-        """Whether any image differs from its clean self."""
-        return self.additivity_gap is not None
+    """‖J(W, X̃_S) - J(W, X_S) - J(W, X̃_S - X_S)‖ / ‖E_J1‖: 0 if the Jacobian were additive; none if E_J1 is 0."""
 
 
 def measure(
@@ -174,6 +172,7 @@ def measure(
         margin=margin,
         noise_in_data=float(noise.mean()),
         noise_in_coreset=float(noise[coreset.cpu()].mean()),
+        perturbed=clean is not None,
         r_min=int(sizes.min()),
         r_max=int(sizes.max()),
         sigma_min=float(clean_spectrum[-1]),
@@ -206,14 +205,11 @@ def assignment(jacobian: Matrix, chosen: Matrix, coreset: Tensor, samples: int, 
 
 
 def average_jacobian(
-    function: Function, start: Tensor, step: Tensor, inputs: Tensor, nodes: int = NODES, memory: int = MEMORY
-) -> Matrix:
+    function: Function, start: Tensor, step: Tensor, inputs: Tensor, nodes: int = NODES
+) -> Combination:
     """∫ J(W + t step) dt over t from 0 to 1, by Gauss-Legendre quadrature."""
     return Combination(
-        [
-            (weight, written_out(Jacobian(function, start + place * step, inputs), memory // (2 * nodes)))
-            for place, weight in quadrature(nodes)
-        ]
+        [(weight, Jacobian(function, start + place * step, inputs)) for place, weight in quadrature(nodes)]
     )
 
 
@@ -227,6 +223,17 @@ def quadrature(nodes: int) -> Sequence[tuple[float, float]]:
     return [(float(0.5 * (place + 1)), float(0.5 * weight)) for place, weight in zip(places, weights, strict=True)]
 
 
+class _Along(TypedDict):
+    """The part of a measurement that needs a step; the names are those of :class:`Measurement`."""
+
+    smoothness: float | None
+    linearization: float
+    e_j1: float
+    e_j2: float
+    e_gap: float
+    additivity_gap: float | None
+
+
 @dataclass(frozen=True)
 class _Path:
     """One step of gradient descent, and how the weighted Jacobian changes along it."""
@@ -238,28 +245,23 @@ class _Path:
     nodes: int
     memory: int
 
-    def measure(self, given: Tensor, clean: Tensor | None) -> dict[str, float | None]:
+    def measure(self, given: Tensor, clean: Tensor | None) -> _Along:
         at_start, average = self._at(0.0, given), self._average(given)
-        result: dict[str, float | None] = {
+        size = between_averages = gap = 0.0
+        additivity = None
+        if clean is not None:
+            e_j1 = difference(at_start, self._at(0.0, clean))
+            e_j2 = difference(average, self._average(clean))
+            size, between_averages, gap = (self._norm(matrix) for matrix in (e_j1, e_j2, difference(e_j2, e_j1)))
+            if size > 0:
+                additivity = self._norm(difference(e_j1, self._at(0.0, given - clean))) / size
+        return {
             "smoothness": self._smoothness(at_start, given),
             "linearization": self._norm(difference(average, at_start)),
-            "e_j1": 0.0,
-            "e_j2": 0.0,
-            "e_gap": 0.0,
-            "additivity_gap": None,
-        }
-        if clean is None:
-            return result
-        e_j1 = difference(at_start, self._at(0.0, clean))
-        e_j2 = difference(average, self._average(clean))
-        size = self._norm(e_j1)
-        alone = self._at(0.0, given - clean)
-        gap = self._norm(difference(e_j1, alone))
-        return result | {
             "e_j1": size,
-            "e_j2": self._norm(e_j2),
-            "e_gap": self._norm(difference(e_j2, e_j1)),
-            "additivity_gap": gap / size if size > 0 else None,
+            "e_j2": between_averages,
+            "e_gap": gap,
+            "additivity_gap": additivity,
         }
 
     def _smoothness(self, at_start: Matrix, inputs: Tensor) -> float | None:
@@ -267,16 +269,14 @@ class _Path:
         if length == 0:
             return None
         places = [place for place, _ in quadrature(self.nodes)] + [1.0]
-        return max(
-            self._norm(difference(self._at(place, inputs), at_start)) / (place * length) for place in places
-        )
+        return max(self._norm(difference(self._at(place, inputs), at_start)) / (place * length) for place in places)
 
     def _at(self, place: float, inputs: Tensor) -> Matrix:
         plain = Jacobian(self.function, self.start + place * self.step, inputs)
         return written_out(Weighted(self.weights, plain), self.memory // 8)
 
     def _average(self, inputs: Tensor) -> Matrix:
-        plain = average_jacobian(self.function, self.start, self.step, inputs, self.nodes, self.memory // 8)
+        plain = average_jacobian(self.function, self.start, self.step, inputs, self.nodes)
         return written_out(Weighted(self.weights, plain), self.memory // 8)
 
     def _norm(self, matrix: Matrix) -> float:

@@ -167,11 +167,11 @@ def _orthogonal(vector: Tensor, basis: Tensor) -> Tensor:
 
 
 def _tridiagonal(diagonal: list[float], beside: list[float]) -> Tensor:
-    middle = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
-    if not beside:
-        return middle
-    side = torch.tensor(beside[: len(diagonal) - 1], dtype=torch.float64)
-    return middle + torch.diag(side, 1) + torch.diag(side, -1)
+    matrix = torch.zeros(len(diagonal), len(diagonal), dtype=torch.float64)
+    matrix.diagonal().copy_(torch.tensor(diagonal, dtype=torch.float64))
+    for offset in (1, -1):
+        matrix.diagonal(offset).copy_(torch.tensor(beside[: len(diagonal) - 1], dtype=torch.float64))
+    return matrix
 
 
 def _without_rounding(values: Tensor, relative: float) -> Tensor:

@@ -1,0 +1,269 @@
+"""Runs sorted into rows and columns, and the numbers of each cell beside the paper's."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from continual_crust.data.noise import Noise, NoiseKind
+from continual_crust.evaluation.statistics import bootstrap_interval, mean_and_std
+from continual_crust.report.study_data import Run, StudyData
+from continual_crust.report.styles import style_of
+from continual_crust.strategies import STRATEGIES
+from continual_crust.studies.config import RunConfig
+from continual_crust.studies.paper import PaperTable
+from continual_crust.studies.result import RunResult
+
+ROUNDING = 0.005
+"""The paper prints two digits; half of the last one is allowed for before a number counts as outside."""
+_SHORT = {"memory_per_class": "memory", "phase1_epochs": "phase 1", "phase2_epochs": "phase 2"}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Something that is measured of every run."""
+
+    name: str
+    title: str
+    is_share: bool = True
+    """Shown in percent; otherwise in seconds."""
+    higher_is_better: bool = True
+
+
+ACCURACY = Measure("accuracy", "Accuracy")
+FORGETTING = Measure("forgetting", "Forgetting", higher_is_better=False)
+PURITY = Measure("purity", "Purity of the memory")
+SECONDS = Measure("seconds", "Time of a run", is_share=False, higher_is_better=False)
+SELECTION = Measure("selection_seconds", "Time for selection", is_share=False, higher_is_better=False)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method, with what distinguishes it from others of its name in the same study."""
+
+    method: str
+    detail: str = ""
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        name = style_of(self.method).label
+        return f"{name} ({self.detail})" if self.detail else name
+
+
+@dataclass(frozen=True)
+class Column:
+    """Noisy data. Without noise there is only one kind of it."""
+
+    dataset: str
+    noise: Noise
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The numbers of a cell for one measure."""
+
+    mean: float
+    std: float
+    seeds: int
+    """Finished runs that have this measure."""
+    finished: int
+    """Finished runs. With none that has it the measure makes no sense here: joint training cannot forget."""
+    planned: int
+    """Runs there should be, as far as is known."""
+    interval: tuple[float, float]
+    """Bootstrap interval of the mean, 95 %."""
+    paper: tuple[float, float] | None = None
+
+    @property
+    def difference(self) -> float:
+        """Ours less the paper's."""
+        return self.mean - self.paper[0] if self.paper else math.nan
+
+    @property
+    def outside(self) -> int:
+        """1 where ours lies above the paper's mean ± 2 standard deviations, −1 below, 0 inside or unknown."""
+        if self.paper is None or math.isnan(self.mean):
+            return 0
+        far = abs(self.difference) > 2 * self.paper[1] + ROUNDING + 1e-9
+        return int(math.copysign(1, self.difference)) if far else 0
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All cells of a study."""
+
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    runs: Mapping[tuple[Row, Column], Sequence[Run]] = field(repr=False)
+    table: PaperTable | None = None
+
+    def results(self, row: Row, column: Column) -> list[RunResult]:
+        """The finished runs of a cell, by seed."""
+        found = [run.result for run in self.runs.get((row, column), ()) if run.result is not None]
+        return sorted(found, key=lambda result: result.seed)
+
+    def summary(self, row: Row, column: Column, measure: Measure) -> Summary:
+        """The numbers of a cell."""
+        values = [getattr(result, measure.name) for result in self.results(row, column)]
+        mean, std = mean_and_std(values)
+        return Summary(
+            mean=mean,
+            std=std,
+            seeds=sum(value is not None for value in values),
+            finished=len(values),
+            planned=len(self.runs.get((row, column), ())),
+            interval=bootstrap_interval(values, resamples=2000),
+            paper=self._paper(row, column, measure),
+        )
+
+    def means(self, columns: Sequence[Column], measure: Measure) -> pd.DataFrame:
+        """Means for the tests of :mod:`continual_crust.evaluation.statistics`: a row for each of these columns."""
+        return pd.DataFrame(
+            {
+                row.label: [
+                    mean_and_std(getattr(result, measure.name) for result in self.results(row, column))[0]
+                    for column in columns
+                ]
+                for row in self.rows
+            },
+            index=[column.dataset for column in columns],
+        )
+
+    def measured(self, measure: Measure) -> bool:
+        """Whether there is any number to show, ours or the paper's."""
+        if self.table is not None and measure.name in self.table.measures:
+            return True
+        cells = ((row, column) for row in self.rows for column in self.columns)
+        return any(getattr(result, measure.name) is not None for cell in cells for result in self.results(*cell))
+
+    def _paper(self, row: Row, column: Column, measure: Measure) -> tuple[float, float] | None:
+        """The paper's number, if this cell is the same experiment: data, noise, method and size of the memory."""
+        if self.table is None or measure.name not in self.table.measures:
+            return None
+        if column.noise.kind is not NoiseKind.NONE and column.noise.kind.value != self.table.noise:
+            return None
+        memory = self.table.memory(row.method, column.dataset)
+        ours = {run.config.training.memory_per_class for run in self.runs.get((row, column), ())}
+        if memory is not None and ours - {memory}:
+            return None
+        return self.table.value(row.method, column.noise.level, measure.name, column.dataset)
+
+
+def build_grid(study: StudyData) -> Grid:
+    """Sort a study's runs: those that differ in nothing but the seed share a cell."""
+    groups: dict[str, list[Run]] = {}
+    for run in study.runs:
+        described = {**_flat(run.config), "dataset": run.config.dataset, "noise": str(run.config.noise)}
+        groups.setdefault(repr(sorted(described.items())), []).append(run)
+    distinguishing = _distinguishing([runs[0].config for runs in groups.values()])
+    cells: dict[tuple[Row, Column], list[Run]] = {}
+    for runs in groups.values():
+        config = runs[0].config
+        flat = _flat(config)
+        details = [_detail(name, flat[name]) for name in distinguishing.get(config.method, ()) if name in flat]
+        cells[Row(config.method, ", ".join(details)), _column(config)] = runs
+    rows, columns = list(dict.fromkeys(row for row, _ in cells)), list(dict.fromkeys(column for _, column in cells))
+    if study.table is not None:
+        # What the paper has and we have not is missing, and shown so.
+        ours = {row.method for row in rows}
+        rows += [Row(method) for method in study.table.methods if method not in ours]
+        known = set(columns)
+        kind = NoiseKind(study.table.noise)
+        wanted = [
+            Column(dataset, Noise(kind, level) if level else Noise())
+            for dataset in study.table.datasets
+            for level in study.table.levels
+        ]
+        columns += [column for column in wanted if column not in known]
+    methods = {method: number for number, method in enumerate(STRATEGIES)}
+    datasets = {name: number for number, name in enumerate(_dataset_order(study, columns))}
+    rows.sort(key=lambda row: methods.get(row.method, len(methods)))
+    columns.sort(
+        key=lambda column: (
+            datasets[column.dataset],
+            column.noise.kind.value != "none",
+            str(column.noise.kind),
+            column.noise.level,
+        )
+    )
+    return Grid(tuple(rows), tuple(columns), cells, study.table)
+
+
+def noise_words(noise: Noise) -> str:
+    """What is wrong with the data.
+
+    >>> noise_words(Noise.parse("label:0.5"))
+    '50 % flipped labels'
+    """
+    kinds = {
+        NoiseKind.LABEL: "flipped labels",
+        NoiseKind.SALT_AND_PEPPER: "salt-and-pepper images",
+        NoiseKind.UNIFORM: "images of uniform noise",
+    }
+    return f"{100 * noise.level:g} % {kinds[noise.kind]}" if noise.kind in kinds else "no noise"
+
+
+def safe_name(*parts: str) -> str:
+    """A file name from names that could be anything.
+
+    >>> safe_name("main_label_0.5", "accuracy"), safe_name("../<b>", "x")
+    ('main_label_0.5-accuracy', '_b_-x')
+    """
+    return "-".join(re.sub(r"[^A-Za-z0-9._-]+", "_", part).lstrip(".-")[:80].strip() or "_" for part in parts)
+
+
+def _column(config: RunConfig) -> Column:
+    return Column(config.dataset, config.noise if config.noise.level else Noise())
+
+
+def _flat(config: RunConfig) -> dict[str, Any]:
+    """Every field but the seed and what a column tells, by its dotted name."""
+    flat: dict[str, Any] = {}
+    for name, value in config.as_dict().items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{inner}": item for inner, item in value.items()}
+        elif name not in ("seed", "dataset", "method", "noise"):
+            flat[name] = value
+    flat["method"] = config.method
+    if not config.noise.level:
+        # "none" and "label:0" share a column, but are two configurations.
+        flat["noise"] = str(config.noise)
+    return flat
+
+
+def _distinguishing(configs: Sequence[RunConfig]) -> dict[str, list[str]]:
+    """By method the fields that take several values within one column.
+
+    Values that differ between columns alone, as the learning rates of two data sets do, distinguish nothing.
+    """
+    values: dict[tuple[str, Column, str], set[str]] = {}
+    for config in configs:
+        for name, value in _flat(config).items():
+            values.setdefault((config.method, _column(config), name), set()).add(repr(value))
+    found: dict[str, list[str]] = {}
+    for (method, _, name), several in values.items():
+        if len(several) > 1 and name not in found.setdefault(method, []):
+            found[method].append(name)
+    return found
+
+
+def _detail(name: str, value: object) -> str:
+    """A distinguishing field: words speak for themselves, numbers need their name."""
+    last = name.rpartition(".")[2]
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return last if value else f"no {last}"
+    return f"{_SHORT.get(last, last)} {value:g}" if isinstance(value, int | float) else f"{last} {value}"
+
+
+def _dataset_order(study: StudyData, columns: Sequence[Column]) -> list[str]:
+    """The paper's order, then that in which they appear."""
+    first = study.table.datasets if study.table is not None else ()
+    return list(dict.fromkeys([*first, *(column.dataset for column in columns)]))

@@ -1,0 +1,101 @@
+"""The tests of a study over its data sets, ready to be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from continual_crust.errors import InputError
+from continual_crust.evaluation.statistics import (
+    Verdict,
+    average_ranks,
+    complete,
+    conover_holm,
+    critical_difference,
+    friedman,
+    significance_against,
+)
+from continual_crust.report.cells import ACCURACY, FORGETTING, Column, Grid, Measure, noise_words
+
+REFERENCE = "cosine_crust"
+"""The method the others are compared with, as in the paper."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One measure at one noise, over data sets."""
+
+    title: str
+    reference: str
+    """Label of the row the others are compared with."""
+    ranks: pd.Series[float]
+    """Average rank by label."""
+    difference: float
+    """Nemenyi's critical difference of these ranks."""
+    methods: Mapping[str, str]
+    """Method by label."""
+    test: str
+    """Friedman's test in words."""
+    p_values: Mapping[str, float]
+    """Conover's against the reference after Holm, by label; empty where the test is not installed."""
+    verdicts: Mapping[str, Verdict]
+    papers: Mapping[str, str | None] | None
+    """The paper's arrows by method, where it prints some."""
+    left_out: tuple[str, ...]
+    note: str = ""
+
+
+def comparisons(grid: Grid) -> list[Comparison | str]:
+    """A comparison for every noise and measure that has several data sets, or a sentence that says why not."""
+    found: list[Comparison | str] = []
+    for noise in dict.fromkeys(column.noise for column in grid.columns):
+        columns = [column for column in grid.columns if column.noise == noise]
+        if len(columns) < 2:
+            continue
+        for measure in (ACCURACY, FORGETTING):
+            try:
+                found.append(_compare(grid, columns, measure))
+            except InputError as error:
+                found.append(f"{measure.title}, {noise_words(noise)}: {error}")
+    return found
+
+
+def _compare(grid: Grid, columns: list[Column], measure: Measure) -> Comparison:
+    means = grid.means(columns, measure)
+    rest = complete(means)
+    ranks = average_ranks(rest, measure.higher_is_better)
+    methods = {row.label: row.method for row in grid.rows}
+    own = [label for label in rest.columns if methods[label] == REFERENCE]
+    reference = str(own[0] if own else ranks.idxmin())
+    tested = friedman(rest)
+    note = ""
+    p_values: dict[str, float] = {}
+    verdicts: dict[str, Verdict] = {}
+    try:
+        against = conover_holm(rest)[reference].drop(reference)
+        p_values = {str(label): float(value) for label, value in against.items()}
+        verdicts = significance_against(rest, reference, higher_is_better=measure.higher_is_better)
+    except InputError as error:
+        note = str(error)
+    arrows = grid.table.cosine_crust_significantly if grid.table is not None else {}
+    return Comparison(
+        title=f"{measure.title}, {noise_words(columns[0].noise)}: {reference} against the others",
+        reference=reference,
+        ranks=ranks,
+        difference=critical_difference(rest.shape[1], rest.shape[0]),
+        methods=methods,
+        test=(
+            f"Friedman’s test over {', '.join(map(str, rest.index))}: χ² = {tested.statistic:.1f}, "
+            f"p = {tested.p_value:.2g}. p-values of pairs: Conover’s test, Holm’s step-down over all pairs."
+        ),
+        p_values=p_values,
+        verdicts=verdicts,
+        papers={method: row.get(measure.name) for method, row in arrows.items()} if arrows and own else None,
+        left_out=(
+            *(str(label) for label in means.columns if label not in rest.columns),
+            *(str(name) for name in means.index if name not in rest.index),
+        ),
+        note=note,
+    )

@@ -1,0 +1,317 @@
+"""The report of a study, or of many: one page that needs nothing else, and all its tables and figures as files."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from PIL import Image
+
+from continual_crust.data.noise import NoiseKind
+from continual_crust.errors import InputError
+from continual_crust.report.cells import (
+    ACCURACY,
+    FORGETTING,
+    PURITY,
+    Column,
+    Row,
+    build_grid,
+    noise_words,
+    safe_name,
+)
+from continual_crust.report.drawing import png, svg
+from continual_crust.report.figures import contact_sheet
+from continual_crust.report.matrix_viewer import SCRIPT, Matrix, viewer
+from continual_crust.report.memory import ClassMemory, load_memory
+from continual_crust.report.significance import Comparison, comparisons
+from continual_crust.report.study_data import Run, StudyData, read_studies
+from continual_crust.report.study_figures import (
+    CURVES,
+    Shown,
+    against_noise,
+    critical_difference_diagram,
+    over_experiences,
+)
+from continual_crust.report.study_sections import (
+    leftovers,
+    numbers_section,
+    plural,
+    settings_table,
+    significance_section,
+    software,
+    status,
+    text,
+)
+from continual_crust.report.study_style import study_css
+from continual_crust.report.study_tables import StudyTable, as_csv, as_latex, as_markdown, study_tables
+from continual_crust.studies.result import write_atomically
+
+PER_ROW = 25
+"""Images of a class that fit side by side on the page."""
+SHEET_COLOURS = 128
+"""Enough for small images; a page can hold dozens of sheets."""
+
+
+def write_report(folder: Path, out: Path | None = None) -> Path:
+    """Write ``index.html``, ``tables/`` (Markdown, CSV, LaTeX) and ``figures/`` (SVG, PNG).
+
+    Parameters
+    ----------
+    folder
+        Of a study, however far it has come, or a folder of such folders.
+    out
+        Where to write; by default ``report`` inside `folder`.
+
+    Returns
+    -------
+    The page.
+
+    Raises
+    ------
+    InputError
+        If there is no study, or nothing can be written. Runs that cannot be read are told on the page.
+    """
+    studies = read_studies(folder)
+    out = folder / "report" if out is None else out
+    try:
+        for inner in ("tables", "figures"):
+            (out / inner).mkdir(parents=True, exist_ok=True)
+        names = _unique([safe_name(study.id) for study in studies])
+        parts = [
+            _StudyPart(study, name, out).html(len(studies) > 1) for study, name in zip(studies, names, strict=True)
+        ]
+        page = out / "index.html"
+        write_atomically(page, _page(studies, names, parts))
+    except OSError as error:
+        raise InputError(f"cannot write to {out} ({error.strerror}); choose another --out.") from None
+    return page
+
+
+class _StudyPart:
+    """Everything about one study: writes its files and says what the page shows."""
+
+    def __init__(self, study: StudyData, name: str, out: Path) -> None:
+        self.study = study
+        self.name = name
+        self.out = out
+        self.grid = build_grid(study)
+
+    def html(self, heading: bool) -> str:
+        """The part of the page; a study that is alone on it needs no heading of its own."""
+        tables = study_tables(self.name, self.grid)
+        for table in tables:
+            self._write_table(table)
+        shares = [table for table in tables if table.measure.is_share]
+        times = [table for table in tables if not table.measure.is_share]
+        sections = [
+            ("", settings_table(self.study)),
+            ("Results", numbers_section(shares)),
+            ("Against the noise", self._against_noise()),
+            ("Over the experiences", self._over_experiences()),
+            ("Accuracy matrix", self._matrices()),
+            ("What is remembered", self._sheets()),
+            ("Significance", self._significance()),
+            ("Run times", numbers_section(times)),
+            ("", leftovers(self.study)),
+        ]
+        body = "\n".join((f"<h3>{title}</h3>\n" if title else "") + inner for title, inner in sections if inner)
+        head = f'<h2 id="{self.name}">{text(self.study.title)}</h2>\n' if heading else ""
+        return f"""<section aria-label="{escape(self.study.title)}">
+{head}<p class="soft"><code>{escape(self.study.id)}</code> {escape(status(self.study))}.</p>
+{body}
+</section>
+"""
+
+    def _against_noise(self) -> str:
+        """Figures side by side for each data set that has several noise levels."""
+        parts = []
+        for dataset in self._datasets():
+            figures = [
+                self._figure(shown, dataset, "noise", measure.name)
+                for measure in (ACCURACY, FORGETTING, PURITY)
+                if (shown := against_noise(self.grid, dataset, measure)) is not None
+            ]
+            if figures:
+                parts.append(f"<h4>{text(dataset)}</h4>{_side(figures)}")
+        return "\n".join(parts)
+
+    def _over_experiences(self) -> str:
+        """Figures for each column, those of the noisiest data open."""
+        parts = []
+        for column in self.grid.columns:
+            figures = [
+                self._figure(shown, column.dataset, _noise_name(column), "experiences", name)
+                for name in CURVES
+                if (shown := over_experiences(self.grid, column, name)) is not None
+            ]
+            if figures:
+                is_open = " open" if column == self._noisiest(column.dataset) else ""
+                parts.append(f"<details{is_open}><summary>{text(_words(column))}</summary>{_side(figures)}</details>")
+        return "\n".join(parts)
+
+    def _matrices(self) -> str:
+        # The noisiest first, and of it the last method: what a study is about.
+        columns = sorted(self.grid.columns, key=lambda column: -column.noise.level)
+        cells = [(row, column) for column in columns for row in self.grid.rows]
+        matrices = [
+            Matrix(f"{row.label}: {_words(column)}", results)
+            for row, column in cells
+            if (results := self.grid.results(row, column))
+        ]
+        if not matrices:
+            return ""
+        told = (
+            '<p class="soft">How well each experience (column) is known after learning each (row). Step through them '
+            "with the buttons, the slider, or ← and → on the matrix.</p>"
+        )
+        first = sum(bool(self.grid.results(row, columns[0])) for row in self.grid.rows)
+        return told + viewer(matrices, f"{self.name}-matrix", chosen=max(0, first - 1))
+
+    def _sheets(self) -> str:
+        """Contact sheets for the noisiest version of each data set, of the first seed that has one."""
+        parts = []
+        for dataset in self._datasets():
+            column = self._noisiest(dataset)
+            sheets = [
+                self._sheet(row, column, *found) for row in self.grid.rows if (found := self._memory(row, column))
+            ]
+            if sheets:
+                wrong = "corrupted" if column.noise.kind not in (NoiseKind.LABEL, NoiseKind.NONE) else "mislabelled"
+                framed = f'<span class="wrong">Red frame</span>: {wrong}.' if column.noise.level else ""
+                parts.append(f"<h4>{text(_words(column))}</h4><p>{framed}</p>{_side(sheets)}")
+        return "\n".join(parts)
+
+    def _memory(self, row: Row, column: Column) -> tuple[Run, list[ClassMemory]] | None:
+        runs = [run for run in self.grid.runs.get((row, column), ()) if run.result is not None]
+        for run in sorted(runs, key=lambda run: run.config.seed):
+            memory = load_memory(run.folder / "memory.npz") if run.folder is not None else None
+            if memory:
+                return run, memory
+        return None
+
+    def _sheet(self, row: Row, column: Column, run: Run, memory: Sequence[ClassMemory]) -> str:
+        total, clean = sum(part.total for part in memory), sum(part.clean for part in memory)
+        figure = contact_sheet(
+            {part.name: part.images for part in memory},
+            {part.name: part.is_clean for part in memory},
+            most_per_row=PER_ROW,
+            counts={part.name: (part.total, part.clean) for part in memory},
+        )
+        by_class = ", ".join(f"{part.name} {part.clean} of {part.total}" for part in memory)
+        shown = Shown(
+            figure, f"Images that {row.label} keeps; {total - clean} of {total} are not clean. Clean: {by_class}."
+        )
+        caption = f"<strong>{text(row.label)}</strong>, seed {run.config.seed}: {clean} of {total} clean"
+        return self._figure(
+            shown, column.dataset, _noise_name(column), "memory", row.label, caption=caption, raster=True
+        )
+
+    def _significance(self) -> str:
+        found = comparisons(self.grid)
+        pictures = []
+        for number, comparison in enumerate(found):
+            if isinstance(comparison, Comparison):
+                shown = critical_difference_diagram(comparison.ranks, comparison.difference, comparison.methods)
+                pictures.append(f'<div class="wide">{self._figure(shown, "ranks", str(number + 1))}</div>')
+            else:
+                pictures.append("")
+        return significance_section(found, pictures)
+
+    def _figure(self, shown: Shown, *name: str, caption: str = "", raster: bool = False) -> str:
+        """Write a figure as SVG and PNG, and return it as an image that needs no file."""
+        path = self.out / "figures" / safe_name(self.name, *name)
+        vector, pixels = svg(shown.figure), png(shown.figure)
+        if raster:
+            pixels = _fewer_colours(pixels)
+        write_atomically(path.with_name(path.name + ".svg"), vector)
+        write_atomically(path.with_name(path.name + ".png"), pixels)
+        kind, data = ("png", pixels) if raster else ("svg+xml", vector)
+        source = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+        head = f"<figcaption>{caption}</figcaption>" if caption else ""
+        return f'<figure>{head}<img src="{source}" alt="{escape(shown.alt)}"></figure>\n'
+
+    def _write_table(self, table: StudyTable) -> None:
+        path = self.out / "tables" / table.name
+        for ending, content in ((".md", as_markdown(table)), (".csv", as_csv(table)), (".tex", as_latex(table))):
+            write_atomically(path.with_name(path.name + ending), content)
+
+    def _datasets(self) -> list[str]:
+        return list(dict.fromkeys(column.dataset for column in self.grid.columns))
+
+    def _noisiest(self, dataset: str) -> Column:
+        """The noisiest column of a data set that has any result, or just the noisiest."""
+        columns = [column for column in self.grid.columns if column.dataset == dataset]
+        known = [column for column in columns if any(self.grid.results(row, column) for row in self.grid.rows)]
+        return max(known or columns, key=lambda column: column.noise.level)
+
+
+def _page(studies: Sequence[StudyData], names: Sequence[str], parts: Sequence[str]) -> str:
+    title = studies[0].title if len(studies) == 1 else f"{len(studies)} studies"
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)} – continual-crust</title>
+<style>{study_css()}</style>
+</head>
+<body>
+<main>
+<h1>{text(title)}</h1>
+{_contents(studies, names) if len(studies) > 1 else ""}
+{"".join(parts)}
+<h2>What the words mean</h2>
+<p>Accuracy: on clean test images after the last experience, mean over experiences. Forgetting: accuracy lost since
+an experience was learned, mean over all pairs of an earlier and a later one; negative is a gain. Purity: share of
+the memory that is undamaged and rightly labelled, mean over classes. Time: training and selection, without
+evaluation.</p>
+<p class="soft">{text(software(studies))}</p>
+</main>
+<script>{SCRIPT}</script>
+</body>
+</html>
+"""
+
+
+def _contents(studies: Sequence[StudyData], names: Sequence[str]) -> str:
+    done, planned = sum(len(study.finished) for study in studies), sum(len(study.runs) for study in studies)
+    items = "".join(
+        f'<li><a href="#{name}">{text(study.title)}</a> <span class="soft">{escape(status(study))}</span></li>\n'
+        for study, name in zip(studies, names, strict=True)
+    )
+    told = f"<p>{done} of {planned} {plural(planned, 'run')} finished.</p>"
+    return f'{told}<nav aria-label="Studies"><ul>\n{items}</ul></nav>'
+
+
+def _side(figures: Sequence[str]) -> str:
+    return f'<div class="side">{"".join(figures)}</div>'
+
+
+def _words(column: Column) -> str:
+    return f"{column.dataset}, {noise_words(column.noise)}"
+
+
+def _noise_name(column: Column) -> str:
+    return str(column.noise).replace(":", "-")
+
+
+def _fewer_colours(pixels: bytes) -> bytes:
+    buffer = io.BytesIO()
+    Image.open(io.BytesIO(pixels)).convert("RGB").quantize(SHEET_COLOURS).save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """The names, those that occur again with a number behind."""
+    found: list[str] = []
+    for name in names:
+        again = 1
+        unique = name
+        while unique in found:
+            again += 1
+            unique = f"{name}-{again}"
+        found.append(unique)
+    return found

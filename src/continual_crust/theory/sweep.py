@@ -1,0 +1,138 @@
+"""The theorems against the share of noise: small digits, more and more flipped labels or perturbed images."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from continual_crust.data import Noise, NoiseKind, load_dataset
+from continual_crust.errors import InputError
+from continual_crust.report.drawing import png
+from continual_crust.report.theory_figure import theory_figure
+from continual_crust.strategies import Training, strategy_named
+from continual_crust.studies.config import RunConfig
+from continual_crust.studies.defaults import defaults_for
+from continual_crust.studies.result import versions, write_atomically
+from continual_crust.studies.run import execute
+from continual_crust.theory.learner import TheoryReport, finite, median, theory_report
+from continual_crust.theory.quantities import Measurement
+from continual_crust.theory.theorems import Status, Theorem
+
+LABEL_LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+PERTURBED_LEVELS = (0.2, 0.4, 0.6, 0.8)
+SEEDS = 3
+_NUMBERS = tuple(field.name for field in fields(Measurement) if field.name != "perturbed")
+
+
+def sweep(
+    out: Path,
+    on_progress: Callable[[str, int, int], None] | None = None,
+    *,
+    method: str = "crust",
+    seeds: int = SEEDS,
+    label_levels: Sequence[float] = LABEL_LEVELS,
+    perturbed_levels: Sequence[float] = PERTURBED_LEVELS,
+    training: Training | None = None,
+) -> Path:
+    """Train and measure a digits learner at each level of noise; write ``theory_digits.json`` and its figure.
+
+    Parameters
+    ----------
+    out
+        Folder for ``theory_digits.json`` and ``theory_digits.png``.
+    on_progress
+        Called before each run with what it is, how many are done and how many there are; and once at the end.
+    method
+        Name of a strategy that keeps a memory.
+    seeds
+        Runs at each level.
+    label_levels, perturbed_levels
+        Shares of flipped labels and of images with salt and pepper. A share of 0 is a run without noise.
+    training
+        Epochs, memory and optimizer; the defaults for digits if not given.
+
+    Returns
+    -------
+    The JSON file.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to {out} ({error.strerror}); choose another --out.") from None
+    levels = [(NoiseKind.LABEL, level) for level in label_levels]
+    levels += [(NoiseKind.SALT_AND_PEPPER, level) for level in perturbed_levels]
+    plan = [(seed, Noise(kind, level) if level else Noise()) for kind, level in levels for seed in range(seeds)]
+    data = load_dataset("digits")
+    rows = []
+    for position, (seed, noise) in enumerate(plan):
+        if on_progress is not None:
+            on_progress(f"{noise}, seed {seed}", position, len(plan))
+        defaults = defaults_for("digits", noise.kind)
+        config = RunConfig(
+            "digits",
+            method,
+            defaults.model,
+            noise,
+            seed,
+            training or defaults.training,
+            strategy_named(method).default_selector,
+        )
+        finished = execute(config, data, torch.device("cpu"))
+        rows.append(
+            {
+                "noise": noise.kind.value,
+                "level": noise.level,
+                "seed": seed,
+                "accuracy": finished.result.accuracy,
+                "purity": finished.result.purity,
+                **row_of(theory_report(finished)),
+            }
+        )
+    if on_progress is not None:
+        on_progress("done", len(plan), len(plan))
+    about = {"dataset": "digits", "method": method, "seeds": seeds, "versions": versions()}
+    path = out / "theory_digits.json"
+    write_atomically(path, json.dumps(finite(about | {"rows": rows}), indent=1, allow_nan=False) + "\n")
+    write_atomically(out / "theory_digits.png", png(theory_figure(rows)))
+    return path
+
+
+def row_of(report: TheoryReport) -> dict[str, Any]:
+    """A report in one line: medians over the classes, and in how many classes each condition holds.
+
+    The share of noise in the coreset is a mean, as purity is.
+    """
+    parts = [part.measured for part in report.classes]
+    theorems = [part.theorem for part in report.classes]
+    row: dict[str, Any] = {name: median(getattr(part, name) for part in parts) for name in _NUMBERS}
+    row["noise_in_coreset"] = sum(part.noise_in_coreset for part in parts) / len(parts)
+    row["relative_epsilon"] = median(part.epsilon / (part.norm + part.e_max) for part in parts if part.beta > 0)
+    row["theorem"] = theorems[0].name
+    row["allowed_relative_epsilon"] = median(map(_allowed_share, theorems, parts))
+    row["iterations_stated"] = median(theorem.iterations[0].value for theorem in theorems)
+    row["iterations_corrected"] = median(theorem.iterations[-1].value for theorem in theorems)
+    row["applies"] = sum(theorem.applies for theorem in theorems)
+    row["conditions"] = {
+        condition.name: {
+            "as_written": _counts([theorem.conditions[position].status for theorem in theorems]),
+            "to_go_by": _counts([theorem.conditions[position].to_go_by.status for theorem in theorems]),
+        }
+        for position, condition in enumerate(theorems[0].conditions)
+    }
+    return row
+
+
+def _allowed_share(theorem: Theorem, measured: Measurement) -> float | None:
+    """The ε the theorem allows, corrected, as a share of the Jacobian's norm."""
+    allowed = next(item.to_go_by.right for item in theorem.conditions if item.name == "Jacobian error")
+    return None if allowed is None else allowed / (measured.norm + measured.e_max)
+
+
+def _counts(statuses: Sequence[Status]) -> dict[str, int]:
+    return dict(Counter(status.value for status in statuses))
