@@ -101,6 +101,7 @@ class _StudyPart:
 
     def html(self, heading: bool) -> str:
         """The part of the page; a study that is alone on it needs no heading of its own."""
+        level = 3 if heading else 2
         tables = study_tables(self.name, self.grid)
         for table in tables:
             self._write_table(table)
@@ -117,8 +118,10 @@ class _StudyPart:
             ("Run times", numbers_section(times)),
             ("", leftovers(self.study)),
         ]
-        body = "\n".join((f"<h3>{title}</h3>\n" if title else "") + inner for title, inner in sections if inner)
-        head = f'<h2 id="{self.name}">{text(self.study.title)}</h2>\n' if heading else ""
+        body = "\n".join(
+            (f"<h{level}>{title}</h{level}>\n" if title else "") + inner for title, inner in sections if inner
+        )
+        head = f'<h2 class="study" id="{self.name}">{text(self.study.title)}</h2>\n' if heading else ""
         return f"""<section aria-label="{escape(self.study.title)}">
 {head}<p class="soft"><code>{escape(self.study.id)}</code> {escape(status(self.study))}.</p>
 {body}
@@ -135,7 +138,7 @@ class _StudyPart:
                 if (shown := against_noise(self.grid, dataset, measure)) is not None
             ]
             if figures:
-                parts.append(f"<h4>{text(dataset)}</h4>{_side(figures)}")
+                parts.append(f'<p class="caption">{text(dataset)}</p>{_side(figures)}')
         return "\n".join(parts)
 
     def _over_experiences(self) -> str:
@@ -181,7 +184,7 @@ class _StudyPart:
             if sheets:
                 wrong = "corrupted" if column.noise.kind not in (NoiseKind.LABEL, NoiseKind.NONE) else "mislabelled"
                 framed = f'<span class="wrong">Red frame</span>: {wrong}.' if column.noise.level else ""
-                parts.append(f"<h4>{text(_words(column))}</h4><p>{framed}</p>{_side(sheets)}")
+                parts.append(f'<p class="caption">{text(_words(column))}. {framed}</p>{_side(sheets)}')
         return "\n".join(parts)
 
     def _memory(self, row: Row, column: Column) -> tuple[Run, list[ClassMemory]] | None:
@@ -263,7 +266,7 @@ def _page(studies: Sequence[StudyData], names: Sequence[str], parts: Sequence[st
 <h1>{text(title)}</h1>
 {_contents(studies, names) if len(studies) > 1 else ""}
 {"".join(parts)}
-<h2>What the words mean</h2>
+<h2 class="study">What the words mean</h2>
 <p>Accuracy: on clean test images after the last experience, mean over experiences. Forgetting: accuracy lost since
 an experience was learned, mean over all pairs of an earlier and a later one; negative is a gain. Purity: share of
 the memory that is undamaged and rightly labelled, mean over classes. Time: training and selection, without

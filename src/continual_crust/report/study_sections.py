@@ -114,8 +114,8 @@ def significance_section(comparisons: Sequence[Comparison | str], pictures: Sequ
         parts.append(_table(comparison.title, headings, rows, ""))
         parts.append(
             f'<p class="soft">{text(comparison.test)} ↑ ↓: {text(comparison.reference)} is significantly better or '
-            f"worse than this method. Bars in the picture join what lies within Nemenyi’s critical difference, which is "
-            f"more cautious than Conover’s test. {text(comparison.note)}{text(left_out)}</p>{picture}"
+            "worse than this method. Bars in the picture join what lies within Nemenyi’s critical difference, which "
+            f"is more cautious than Conover’s test. {text(comparison.note)}{text(left_out)}</p>{picture}"
         )
     return "\n".join(parts)
 
@@ -126,7 +126,7 @@ def leftovers(study: StudyData) -> str:
     parts = []
     if study.problems:
         items = "".join(f"<li><code>{escape(name)}</code> {text(why)}</li>" for name, why in study.problems)
-        parts.append(f"<h3>Could not be read</h3><ul>{items}</ul>")
+        parts.append(f'<p class="caption">Could not be read</p><ul>{items}</ul>')
     if waiting:
         named = "".join(f"<li>{text(_description(run))}</li>" for run in waiting[:MOST_NAMED])
         more = f"<li>and {len(waiting) - MOST_NAMED} more</li>" if len(waiting) > MOST_NAMED else ""
@@ -193,15 +193,17 @@ def _table(caption: str, headings: Sequence[str], rows: Sequence[tuple[str, Sequ
     """A table that scrolls by itself where it is too wide. Cells and row names must be HTML already."""
     head = "".join(f'<th scope="col">{text(heading)}</th>' for heading in headings)
     body = "".join(f'<tr><th scope="row">{name}</th>{"".join(cells)}</tr>\n' for name, cells in rows)
-    return f"""<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">
-<table class="{kind}"><caption>{text(caption)}</caption>
+    # The caption stands outside, or it would scroll away with a table that is too wide for a phone.
+    return f"""<div class="captioned"><p class="caption">{text(caption)}</p>
+<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">
+<table class="{kind}" aria-label="{escape(caption)}">
 <thead><tr>{head}</tr></thead>
 <tbody>
-{body}</tbody></table></div>"""
+{body}</tbody></table></div></div>"""
 
 
 def _method(method: str, label: str) -> str:
-    return f'<span class="dot" style="background:{style_of(method).colour}"></span>{text(label)}'
+    return f'<span class="dot" style="background:{style_of(method).colour}"></span>{text(label).replace("_", "_<wbr>")}'
 
 
 def _description(run: Run) -> str:

@@ -16,19 +16,22 @@ _CSS = """
 }
 html { scroll-padding-top: 1rem; }
 a { color: var(--accent); }
-h2 { font-size: 1.45rem; margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line); }
-h3 { font-size: 1.15rem; margin: 2rem 0 .6rem; }
-h2, h3, p, li, td, th, summary, figcaption { overflow-wrap: anywhere; }
+h2.study { font-size: 1.45rem; margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line); }
+h3 { font-size: 1.1rem; margin: 2rem 0 .6rem; }
+h1, h2, h3, p, li, summary, figcaption { overflow-wrap: anywhere; }
+td, th { overflow-wrap: break-word; }
+.caption { font-weight: 600; margin: 1rem 0 .2rem; }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 .flow { display: flex; flex-wrap: wrap; gap: 0 2rem; align-items: flex-start; }
-.flow > * { min-width: 0; }
+.flow > * { min-width: 0; max-width: 100%; }
 .scroll { max-width: 100%; margin: .6rem 0; position: relative; }
 caption { text-align: left; font-weight: 600; padding: .3rem 0 .5rem; }
 table { border-spacing: 0; }
 tbody th { font-weight: 600; text-align: left; }
 tbody tr:last-child > * { border-bottom: 0; }
 .numbers th:first-child { position: sticky; left: 0; z-index: 1; background: var(--card);
-  border-right: 1px solid var(--line); white-space: normal; min-width: 7.5rem; max-width: 15rem; }
+  border-right: 1px solid var(--line); white-space: normal; min-width: 7rem; max-width: 12rem; }
+.numbers th, .numbers td { padding: .4rem .6rem; }
 .numbers td { vertical-align: top; line-height: 1.35; }
 .numbers td > * { display: block; }
 .numbers td b { font-size: 1.02rem; }
@@ -65,8 +68,8 @@ summary { cursor: pointer; padding: .35rem 0; font-weight: 600; }
 /* Black shall be seen on black. */
 .dot { box-shadow: 0 0 0 1px var(--soft); }
 @media (max-width: 34rem) {
-  .numbers th:first-child { min-width: 5.2rem; max-width: 7rem; }
-  .numbers td, .numbers th { padding: .4rem .5rem; font-size: .85rem; }
+  .numbers th:first-child { min-width: 5.2rem; max-width: 8rem; font-size: .78rem; padding: .4rem .3rem; }
+  .numbers td, .numbers th { padding: .4rem .45rem; font-size: .85rem; }
   .matrix th, .matrix td { padding: .3rem .1rem; min-width: 1.72rem; font-size: .72rem; }
   .matrix tbody th { padding-right: .4rem; }
 }

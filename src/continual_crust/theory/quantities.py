@@ -40,6 +40,9 @@ from continual_crust.theory.spectrum import inner_products, singular_values, spe
 NODES = 4
 """Points of the Gauss-Legendre rule for the average Jacobian: exact for polynomials of degree 7 along the step."""
 
+ROUNDING = 1e-12
+"""Changes of singular values below this share of the Jacobian's norm are rounding."""
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -155,7 +158,11 @@ def measure(
         norm = spectral_norm(written_out(Jacobian(function, parameters, clean), memory), memory)
         clean_spectrum = singular_values(Jacobian(function, parameters, clean[coreset]), memory=memory)
     root = float(sizes.min()) ** 0.5
-    e_min = root * float(clean_spectrum[-1] - given[-1])
+    # The two spectra come by different routes; where they differ by rounding alone they do not differ.
+    e_min, e_max = (
+        0.0 if abs(change) <= ROUNDING * norm_given else change
+        for change in (root * float(clean_spectrum[-1] - given[-1]), norm_given - norm)
+    )
     beta = norm_given + epsilon
 
     weights = sizes.to(parameters).sqrt().repeat_interleave(targets.shape[1])
@@ -180,7 +187,7 @@ def measure(
         norm=norm,
         epsilon=epsilon,
         e_min=e_min,
-        e_max=norm_given - norm,
+        e_max=e_max,
         alpha=root * float(given[-1]),
         beta=beta,
         eta=eta,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from continual_crust.errors import InputError, unknown_name
-from continual_crust.theory.jacobian import MEMORY, Matrix, blocks, fits, rows_in, written_out
+from continual_crust.theory.jacobian import MEMORY, Dense, Matrix, blocks, fits, rows_in, written_out
 
 METHODS = ("auto", "dense", "gram", "lanczos")
 TOLERANCE = 1e-8
@@ -26,6 +26,8 @@ MOST_PRODUCTS = 200
 
 def gram(matrix: Matrix, memory: int = MEMORY) -> Tensor:
     """J Jᵀ in double precision, holding about `memory` bytes of rows of J at a time."""
+    if isinstance(matrix, Dense):
+        return (matrix.matrix @ matrix.matrix.T).double()
     count = matrix.shape[0]
     result = matrix.like.new_empty(count, count, dtype=torch.float64)
     # Most of the memory holds still while small blocks pass by: the fewer the large blocks, the fewer rows are
@@ -35,7 +37,7 @@ def gram(matrix: Matrix, memory: int = MEMORY) -> Tensor:
         held = matrix.like.new_empty(stop - start, matrix.shape[1])
         for begin, end in blocks(stop - start, small):
             held[begin:end] = matrix.rows(start + begin, start + end)
-        result[start:stop, start:stop] = held @ held.T
+        result[start:stop, start:stop] = (held @ held.T).double()
         for begin, end in blocks(count - stop, small):
             products = (held @ matrix.rows(stop + begin, stop + end).T).double()
             result[start:stop, stop + begin : stop + end] = products
