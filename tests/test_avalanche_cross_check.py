@@ -133,7 +133,8 @@ def test_der_loss_is_avalanches(alpha: float, beta: float, digits: Dataset) -> N
     outputs, labels, logits, their_loss = seen[0]
     memory = len(logits)  # Avalanche puts the memory first
     stored = DarkSamples(torch.zeros(memory), labels[:memory], torch.zeros(memory), torch.ones(memory), logits)
-    ours = der_loss(outputs[memory:], labels[memory:], outputs[:memory], stored, DerOptions(alpha, beta))
+    new = Samples.of(torch.zeros(len(labels) - memory), labels[memory:])
+    ours = der_loss(outputs[memory:], new, outputs[:memory], stored, DerOptions(alpha, beta))
     assert float(ours) == pytest.approx(their_loss, rel=1e-5)
 
 

@@ -87,6 +87,11 @@ def test_the_demo_ends_in_a_page(tmp_path: Path) -> None:
         (["--dataset", "digits", "--download"], "cannot be downloaded"),
         (["--dataset", "mnist", "--data-root", "nowhere"], "nowhere"),
         (["--dataset", "folder"], "which folder"),
+        (["--dataset", "digits", "--device", "mps"], "no device 'mps'"),
+        (["--dataset", "digits", "--method", "der", "--set", "alpha=nan"], "alpha is nan"),
+        (["--dataset", "digits", "--method", "der", "--set", "alpha"], "has no value"),
+        (["--dataset", "digits", "--method", "naive", "--selector", "crust"], "keeps no memory"),
+        (["--dataset", "digits", "--min-cluster", "nan"], "min_cluster is nan"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: list[str], sentence: str, tmp_path: Path) -> None:

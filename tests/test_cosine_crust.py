@@ -122,3 +122,28 @@ def test_quotas_never_exceed_a_cluster() -> None:
         quotas = proportional_quotas(populations, size)
         assert sum(quotas) == min(size, sum(populations))
         assert all(quota <= population for quota, population in zip(quotas, populations, strict=True))
+
+
+@pytest.mark.parametrize("count", [3, 16, 20, 27, 60, 300])
+def test_embedding_is_exact_for_any_number_of_points(count: int) -> None:
+    points = torch.randn(count, 30, generator=torch.Generator().manual_seed(count))
+    unit = torch.nn.functional.normalize(points.double(), dim=1)
+    affinity = (1 + unit @ unit.T) / 2
+    walk = affinity / affinity.sum(dim=1, keepdim=True)
+    embedding = spectral_embedding(points, 10)
+    image = walk @ embedding
+    values = (image * embedding).sum(dim=0) / embedding.square().sum(dim=0)
+    assert torch.allclose(image, embedding * values, atol=1e-6)
+
+
+def test_equal_points_are_one_cluster_and_fill_the_memory() -> None:
+    points = torch.ones(1000, 5)
+    assert spectral_clusters(points, 10).unique().numel() == 1
+    assert len(cosine_crust(points, 300)) == 300
+
+
+def test_two_directions_are_two_clusters_however_many_are_asked_for() -> None:
+    points = torch.cat([torch.tensor([[1.0, 0.0]]).repeat(700, 1), torch.tensor([[0.0, 1.0]]).repeat(300, 1)])
+    clusters = spectral_clusters(points, 10)
+    assert clusters.unique().numel() == 2
+    assert len(cosine_crust(points, 300)) == 300

@@ -272,3 +272,46 @@ def test_the_observer_hears_the_mean_loss(few_digits: Dataset) -> None:
     strategy.learn(Stream(few_digits, Noise(), seed=1)[0])
     assert losses[0] == pytest.approx(1.4, abs=0.5)  # about log 4 before anything is learned
     assert losses[-1] < 0.2
+
+
+@pytest.mark.parametrize(("count", "batch"), [(9, 4), (9, 1), (1, 4), (1, 1)])
+def test_no_sample_is_left_out_without_batch_normalization(count: int, batch: int) -> None:
+    seen: list[int] = []
+    network = Network(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.device("cpu"))
+
+    def loss(part: Samples) -> torch.Tensor:
+        seen.extend(part.ids.tolist())
+        return network.logits(part.images).sum()
+
+    samples = Samples.of(torch.zeros(count, 1, 2, 2, dtype=torch.uint8), torch.zeros(count, dtype=torch.int64))
+    Phase(network, loss, Training(batch_size=batch), torch.Generator().manual_seed(0)).epoch(samples)
+    assert sorted(seen) == list(range(count))
+
+
+def test_batch_normalization_never_sees_one_sample_alone() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    network = Network(model, torch.device("cpu"))
+    sizes: list[int] = []
+
+    def loss(part: Samples) -> torch.Tensor:
+        sizes.append(len(part))
+        return network.logits(part.images).sum()
+
+    samples = Samples.of(torch.zeros(9, 1, 2, 2, dtype=torch.uint8), torch.zeros(9, dtype=torch.int64))
+    Phase(network, loss, Training(batch_size=4), torch.Generator().manual_seed(0)).epoch(samples)
+    assert sizes == [4, 4]
+    with pytest.raises(InputError, match="batches of one sample"):
+        Phase(network, loss, Training(batch_size=1), torch.Generator())
+
+
+def test_a_saved_state_does_not_change_as_learning_goes_on(few_digits: Dataset) -> None:
+    stream = Stream(few_digits, Noise.parse("label:0.3"), seed=1)
+    strategy = strategy_named("icarl")(build_model("simple_cnn", few_digits.image_shape, 4), QUICK)
+    strategy.learn(stream[0])
+    state = strategy.state()
+    before = state["network"]["model"]["head.weight"].clone(), state["own"]["is_old_class"].clone()
+    strategy.learn(stream[1])
+    assert torch.equal(state["network"]["model"]["head.weight"], before[0])
+    assert torch.equal(state["own"]["is_old_class"], before[1])
+    with pytest.raises(InputError, match="not the state of a learner by method 'naive'"):
+        strategy_named("naive")(build_model("simple_cnn", few_digits.image_shape, 4)).restore(state)

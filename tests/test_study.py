@@ -46,6 +46,11 @@ def test_a_number_of_seeds_counts_from_zero() -> None:
     assert parse_study(GOOD.replace("[3, 4]", "3"), "s").seeds == (0, 1, 2)
 
 
+def test_numbers_with_an_exponent_are_numbers() -> None:
+    study = parse_study(GOOD.replace("phase1_epochs: 2", "learning_rate: 1e-3"), "s")
+    assert next(study.runs()).training.learning_rate == 0.001
+
+
 def test_without_noise_there_is_one_level() -> None:
     lines = [line for line in GOOD.splitlines() if "noise" not in line and "kind" not in line and "levels" not in line]
     study = parse_study("\n".join(lines), "s")
@@ -59,7 +64,7 @@ def test_without_noise_there_is_one_level() -> None:
         ("  - replay", "  - replai", "line 5: there is no method 'replai'; did you mean 'replay'"),
         ("[digits]", "[digit]", "line 3: there is no data set 'digit'; did you mean 'digits'"),
         ("rule:", "rul:", "line 7: there is no field 'rul'; did you mean 'rule'"),
-        ("facility_location", "facility", "no selection rule 'facility'; did you mean 'facility_location'"),
+        ("facility_location", "facility", "line 7: there is no selection rule 'facility'; did you mean 'facility_loc"),
         ("kind: label", "kind: labels", "line 9: there is no noise 'labels'; did you mean 'label'"),
         ("0.4]", "1.4]", "line 10: noise level '1.4' is not a number from 0 to 1"),
         ("0.4]", "0.0]", "line 10: 'levels' must name one or more different levels"),
@@ -70,8 +75,10 @@ def test_without_noise_there_is_one_level() -> None:
         ("[3, 4]", "many", "line 12: 'many' is not a whole number of 1 or more"),
         ("phase1_epochs", "fase1_epochs", "line 13: there is no field 'fase1_epochs'; did you mean 'phase1_epochs'"),
         ("phase1_epochs: 2", "memory_per_class: 2", "line 13: there is no field 'memory_per_class'"),
-        ("phase1_epochs: 2", "phase1_epochs: many", "mine.yaml: phase1_epochs is 'many'; give a whole number"),
-        ("phase1_epochs: 2", "model: resnet", "did you mean 'resnet18'"),
+        ("phase1_epochs: 2", "phase1_epochs: many", "line 13: phase1_epochs is 'many'; give a whole number"),
+        ("phase1_epochs: 2", "first_classes: two", "line 13: first_classes is 'two'; give a whole number"),
+        ("seeds: [3, 4]", "seeds: !foo 3", "line 12: a plain value is expected here"),
+        ("phase1_epochs: 2", "model: resnet", "line 13: there is no model 'resnet'; did you mean 'resnet18'"),
         ("id: mine", "id: ../mine", "would not do as a folder name"),
         ("title: A study\n", "", "the field 'title' is missing"),
         ("title: A study", "title: A study\ntitle: Another", "line 3: the field 'title' is given twice"),

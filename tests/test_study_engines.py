@@ -153,6 +153,16 @@ def test_a_failing_run_does_not_stop_the_others(folder: StudyFolder, monkeypatch
     assert "a device went away" in events[0].problem
 
 
+def test_damaged_files_cost_only_the_time_to_make_them_again(folder: StudyFolder, reference) -> None:
+    config = next(iter(folder.study.runs()))
+    target = folder.run_folder(config)
+    target.mkdir(parents=True)
+    (target / "result.json").write_text("{")
+    (target / "checkpoint.pt").write_bytes(b"not a checkpoint")
+    assert work_on(config, Workplace(folder.path, device="cpu")) == "done"
+    assert measured(folder.path)[target.name] == reference[target.name]
+
+
 def test_shards_cover_the_study_once(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL)
     for shard in ("1/2", "2/2"):

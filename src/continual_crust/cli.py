@@ -151,6 +151,8 @@ def run(
         "batch_size": batch_size,
         "weighted_loss": weighted_loss,
     }
+    if not strategy.remembers and (selector or weighted_loss):
+        raise InputError(f"method '{method}' keeps no memory; leave out --selector and --weighted-loss.")
     selection: dict[str, Any] = {
         "name": selector or strategy.default_selector.name,
         "rule": rule,
@@ -188,7 +190,7 @@ def run(
     save_learner(finished.strategy, folder / "learner.pt")
     finished.result.write(folder / "result.json")
     _print_results([finished.result])
-    console.print(f"[dim]written to[/dim] {folder}")
+    console.print(Text.assemble(("written to ", "dim"), str(folder)), soft_wrap=True)
 
 
 @app.command()
@@ -236,7 +238,9 @@ def demo(
             bar.advance(overall)
     page = write_demo_page(runs, out)
     _print_results([run.result for run in runs])
-    console.print(f"[dim]open[/dim] {page} [dim]in a browser to see what each method remembered[/dim]")
+    console.print(
+        Text.assemble(("open ", "dim"), str(page), (" to see what each method remembered", "dim")), soft_wrap=True
+    )
 
 
 @app.command()

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import TaskID
 from rich.table import Table
+from rich.text import Text
 
 from continual_crust.errors import InputError
 
@@ -32,7 +33,7 @@ def list_studies() -> None:
 
     for study in shipped_studies().values():
         runs = sum(1 for _ in study.runs())
-        console.print(f"[bold]{study.id:36}[/bold] {runs:5} runs  {study.title}", highlight=False, soft_wrap=True)
+        console.print(Text.assemble((f"{study.id:36}", "bold"), f" {runs:5} runs  {study.title}"), soft_wrap=True)
 
 
 @app.command()
@@ -77,7 +78,8 @@ def run(
         return
     mine = _shard(list(study.runs()), shard)
     todo = [config for config in mine if folder.finished(config) is None]
-    console.print(f"[bold]{study.title}[/bold]: {len(mine)} runs, {len(mine) - len(todo)} done, {len(todo)} to do.")
+    plan = f": {len(mine)} runs, {len(mine) - len(todo)} done, {len(todo)} to do."
+    console.print(Text.assemble((study.title, "bold"), plan), soft_wrap=True)
     console.print(f"[dim]{_forecast(folder, mine, todo)}[/dim]")
     place = Workplace(folder.path.resolve(), data_root and data_root.resolve(), download, device, tensorboard)
     outcomes: Counter[str] = Counter()
@@ -87,8 +89,9 @@ def run(
         under_way: dict[str, TaskID] = {}
         for event in chosen(todo, place) if todo else ():
             if event.kind == "experience":
-                task = under_way.setdefault(event.run, bar.add_task(event.run, total=event.count))
-                bar.update(task, completed=event.learned)
+                if event.run not in under_way:
+                    under_way[event.run] = bar.add_task(event.run, total=event.count)
+                bar.update(under_way[event.run], completed=event.learned)
                 continue
             if event.run in under_way:
                 bar.remove_task(under_way.pop(event.run))
@@ -98,7 +101,7 @@ def run(
                 problems.append(event)
                 bar.console.print(f"{event.run}: {event.problem}", markup=False, highlight=False)
     console.print(f"{outcomes['done']} done now, {outcomes['skipped']} done elsewhere, {outcomes['failed']} failed.")
-    console.print(f"[dim]continual-crust report {folder.path}[/dim]", highlight=False)
+    console.print(Text(f"continual-crust report {folder.path}", "dim"), soft_wrap=True)
     if problems:
         raise InputError(f"{len(problems)} of {len(todo)} runs failed ({problems[0].problem}); mend that and repeat.")
 
@@ -112,7 +115,7 @@ def status(
 
     folder = StudyFolder.open(path)
     runs = list(folder.study.runs())
-    table = Table(title=folder.study.title, title_justify="left")
+    table = Table(title=Text(folder.study.title), title_justify="left")
     for heading in ("data set", "method", "done", "of", "seconds a run"):
         table.add_column(heading, justify="left" if heading in ("data set", "method") else "right")
     groups: dict[tuple[str, str], list[RunConfig]] = {}
@@ -142,7 +145,7 @@ def _show_samples(folder: StudyFolder, data_root: Path | None, download: bool) -
             continue
         picture = folder.path / f"samples-{name}.png"
         save(sample_sheet(dataset), picture)
-        console.print(f"[dim]written to[/dim] {picture}", highlight=False, soft_wrap=True)
+        console.print(Text.assemble(("written to ", "dim"), str(picture)), soft_wrap=True)
     if missing:
         raise InputError(f"{len(missing)} of {len(folder.study.datasets)} data sets could not be read; see above.")
 

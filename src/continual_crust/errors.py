@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
@@ -17,6 +18,8 @@ def check_types(settings: Any) -> None:
     for entry in fields(settings):
         value, wanted = getattr(settings, entry.name), type(entry.default)
         if isinstance(value, wanted) and not (isinstance(value, bool) and wanted is not bool):
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InputError(f"{entry.name} is {value}; give a finite number.")
             continue
         if wanted is float and isinstance(value, int) and not isinstance(value, bool):
             continue

@@ -35,7 +35,11 @@ class PrivateRandomness:
     def __init__(self, seed: int, device: torch.device) -> None:
         self._device = device
         with torch.random.fork_rng(devices=self._cuda_devices()):
-            torch.manual_seed(seed)
+            # Not torch.manual_seed: that would seed every GPU of the machine, for good.
+            torch.default_generator.manual_seed(seed)
+            if device.type == "cuda":
+                with torch.cuda.device(device):
+                    torch.cuda.manual_seed(seed)
             self._state = self._read()
 
     @contextmanager

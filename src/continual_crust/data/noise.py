@@ -62,7 +62,7 @@ class Noise:
         return cls(NoiseKind(name), share)
 
     def __str__(self) -> str:
-        return "none" if self.kind is NoiseKind.NONE else f"{self.kind.value}:{self.level:g}"
+        return "none" if self.kind is NoiseKind.NONE else f"{self.kind.value}:{self.level!r}"
 
 
 @dataclass(frozen=True)

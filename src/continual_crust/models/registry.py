@@ -39,5 +39,5 @@ def build_model(
     if name not in MODELS:
         raise unknown_name("model", name, MODELS)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every GPU too, for good
         return MODELS[name](image_shape, classes, pretrained)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from torch import nn
 
 from continual_crust.errors import InputError
@@ -21,7 +24,7 @@ def resnet18(image_shape: tuple[int, int, int], classes: int, pretrained: bool) 
             f"resnet18's pretrained weights belong to its large-image stem, and images of {height}x{width} use the "
             "small one; leave out --pretrained or use images above 64 pixels."
         )
-    network = models.resnet18(weights="DEFAULT" if pretrained else None)
+    network = _built(models.resnet18, pretrained)
     if small:
         network.conv1 = nn.Conv2d(channels, 64, kernel_size=3, stride=1, padding=1, bias=False)
         network.maxpool = nn.Identity()
@@ -34,12 +37,24 @@ def resnet18(image_shape: tuple[int, int, int], classes: int, pretrained: bool) 
 def efficientnet_v2_s(image_shape: tuple[int, int, int], classes: int, pretrained: bool) -> nn.Module:
     """EfficientNetV2-S."""
     models = import_torchvision().models
-    network = models.efficientnet_v2_s(weights="DEFAULT" if pretrained else None)
+    network = _built(models.efficientnet_v2_s, pretrained)
     stem = network.features[0]
     if image_shape[0] != 3:
         stem[0] = _with_channels(stem[0], image_shape[0], pretrained)
     network.classifier[-1] = nn.Linear(network.classifier[-1].in_features, classes)
     return _as_module(network)
+
+
+def _built(constructor: Callable[..., Any], pretrained: bool) -> Any:
+    try:
+        return constructor(weights="DEFAULT" if pretrained else None)
+    except (OSError, RuntimeError) as error:
+        if not pretrained:
+            raise
+        raise InputError(
+            f"torchvision's weights could not be fetched ({error}); leave out --pretrained, or run once where the "
+            "internet can be reached."
+        ) from None
 
 
 def _with_channels(convolution: nn.Conv2d, channels: int, pretrained: bool) -> nn.Conv2d:

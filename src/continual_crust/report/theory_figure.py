@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from continual_crust.report.drawing import DPI
+from continual_crust.theory.descent import Descent
 
 # Blue squares and orange circles: told apart without colour, and neither is the red of wrong labels in other figures.
 _KINDS = {
@@ -20,7 +21,7 @@ _KINDS = {
 _PANELS = (
     ("relative_epsilon", "ε measured: how much the coreset misses", "share of ‖J‖", "linear"),
     ("allowed_relative_epsilon", "ε allowed by the theorems (corrected)", "share of ‖J‖", "log"),
-    ("iterations_corrected", "iterations to fit the coreset", "steps of gradient descent", "log"),
+    ("iterations_corrected", "iterations bound: until the coreset is fitted", "steps of gradient descent", "log"),
 )
 
 
@@ -37,25 +38,44 @@ def theory_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     figure = Figure(figsize=(11, 3.9), dpi=DPI, layout="constrained")
     for position, (name, title, unit, scale) in enumerate(_PANELS):
         axes = figure.add_subplot(1, len(_PANELS), position + 1)
-        axes.set_title(title, loc="left", fontsize=10)
-        axes.set_ylabel(unit)
+        _plain_axes(axes, title, "share of the training images that are noisy", unit)
         axes.set_yscale(scale)
         for kind, (label, colour, marker) in _KINDS.items():
             chosen = [row for row in rows if row["noise"] in (kind, "none")]
             _line(axes, chosen, name, label=label, color=colour, marker=marker)
         if name == "iterations_corrected":
             chosen = [row for row in rows if row["noise"] == "label"]
-            _line(axes, chosen, "iterations_stated", "flipped labels, as stated", "#0072b2", "x", linestyle="--")
+            _line(
+                axes, chosen, "iterations_stated", "flipped labels, Theorem 1 as stated", "#0072b2", "x", linestyle="--"
+            )
         if scale == "linear":
             axes.set_ylim(bottom=0)
-        axes.set_xlabel("share of the training images that are noisy")
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(color="#e4e4e4", linewidth=0.8)
-        axes.set_axisbelow(True)
     handles, labels = figure.axes[-1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     return figure
+
+
+def descent_figure(descent: Descent) -> Figure:
+    """The residual of real gradient descent and the lemma's bound on it, step by step."""
+    figure = Figure(figsize=(5.2, 3.6), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    _plain_axes(axes, "Residual under gradient descent with η = 1/(2β²)", "step", "‖r‖")
+    measured = [descent.steps[0].residual, *(step.after for step in descent.steps)]
+    axes.plot(descent.bounds, color="#777777", linestyle="--", label="the lemma's bound, while its conditions hold")
+    axes.plot(measured, color="#0072b2", label="measured")
+    axes.set_yscale("log")
+    axes.legend(frameon=False)
+    return figure
+
+
+def _plain_axes(axes: Axes, title: str, across: str, up: str) -> None:
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#e4e4e4", linewidth=0.8)
+    axes.set_axisbelow(True)
 
 
 def _line(

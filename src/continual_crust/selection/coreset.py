@@ -18,7 +18,8 @@ class Coreset:
     indices: Tensor
     """Which points were chosen, int64."""
     weights: Tensor
-    """How many of the n points each chosen one stands for, being their nearest; float32, sums to n."""
+    """How many points each chosen one stands for, being their nearest; float32. Sums to the number of points that were
+    considered: all n, except for CosineCRUST, which drops some first."""
     gains: Tensor
     """What each choice added to the rule's own objective, float64."""
 

@@ -55,9 +55,12 @@ def spectral_embedding(points: Points, components: int) -> Tensor:
     ones = torch.ones(len(points), 1, dtype=torch.float64, device=device_of(points))
     degrees = directions.affinity_times(ones).clamp_(min=1e-12)
     scale = degrees.rsqrt()
-    vectors = _leading_eigenvectors(lambda v: scale * directions.affinity_times(scale * v), ones, components)
-    # Scaled by the degrees' total, so that the numbers do not shrink as n grows.
-    return vectors * scale * degrees.sum().sqrt()
+    values, vectors = _leading_eigenvectors(lambda v: scale * directions.affinity_times(scale * v), ones, components)
+    # Where the points span fewer dimensions than asked for, the remaining eigenvectors are arbitrary.
+    vectors = torch.where(values > 1e-9 * values[0], vectors, 0)
+    # Scaled by the degrees' total, so that the numbers do not shrink as n grows, and rounded to what is known of them,
+    # so that equal points have equal rows.
+    return (vectors * scale * degrees.sum().sqrt()).round(decimals=9)
 
 
 class _Directions:
@@ -89,26 +92,32 @@ class _Directions:
         return result
 
 
-def _leading_eigenvectors(matrix_times: Callable[[Tensor], Tensor], like: Tensor, components: int) -> Tensor:
-    """Eigenvectors to the largest eigenvalues of a symmetric matrix that is known by its products only.
+def _leading_eigenvectors(
+    matrix_times: Callable[[Tensor], Tensor], like: Tensor, components: int
+) -> tuple[Tensor, Tensor]:
+    """Largest eigenvalues, falling, and their eigenvectors, of a symmetric matrix that is known by its products only.
 
     Block Lanczos with full reorthogonalisation: the space spanned by repeated products grows until the eigenvectors
     within it are eigenvectors of the whole matrix, to nine digits or for as long as that can be afforded.
     """
     count = len(like)
     components = min(components, count)
-    width = min(components + SPARE_DIRECTIONS, count)
-    start = torch.randn(count, width, dtype=like.dtype, generator=torch.Generator().manual_seed(0)).to(like.device)
-    block = torch.linalg.qr(start).Q
+    width = components + SPARE_DIRECTIONS
+    largest = max(LARGEST_BASIS, 4 * width)
+    if count <= largest:
+        # So few points that all directions can be taken at once.
+        block = torch.eye(count, dtype=like.dtype, device=like.device)
+    else:
+        start = torch.randn(count, width, dtype=like.dtype, generator=torch.Generator().manual_seed(0))
+        block = torch.linalg.qr(start.to(like.device)).Q
     basis = images = block[:, :0]
     while True:
         basis, images = torch.cat([basis, block], dim=1), torch.cat([images, matrix_times(block)], dim=1)
         values, inner = torch.linalg.eigh(basis.T @ images)
         values, inner = values.flip(0)[:components], inner.flip(1)[:, :components]
         residual = (images @ inner - basis @ (inner * values)).norm(dim=0)
-        if bool((residual <= 1e-9 * values[0]).all()) or basis.shape[1] + width > min(count, LARGEST_BASIS):
-            leading: Tensor = basis @ inner
-            return leading
+        if bool((residual <= 1e-9 * values[0]).all()) or basis.shape[1] + width > min(count, largest):
+            return values, basis @ inner
         block = images[:, -width:]
         for _ in range(2):  # once is not enough in floating point
             block = torch.linalg.qr(block - basis @ (basis.T @ block)).Q

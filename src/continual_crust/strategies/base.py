@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from torch.nn import functional
 
 from continual_crust.data.samples import Samples
 from continual_crust.data.stream import Experience
+from continual_crust.errors import InputError
 from continual_crust.randomness import PrivateRandomness, generator_for, seed_for
 from continual_crust.selection.coreset import Coreset
 from continual_crust.selection.selectors import Candidates, SelectorConfig, select
@@ -60,6 +62,8 @@ class Strategy(ABC):
     """A frozen dataclass of hyper-parameters that only this method has."""
     samples_type: ClassVar[type[Samples]] = Samples
     """What its memory is made of."""
+    remembers: ClassVar[bool] = True
+    """Whether it keeps a memory for each class, which a selector could choose."""
     learns_everything_at_once: ClassVar[bool] = False
     """Whether the whole stream is given as a single experience."""
 
@@ -81,13 +85,13 @@ class Strategy(ABC):
         self.memory: dict[int, Samples] = {}
         self.selection_seconds = 0.0
         self._observer = observer
-        self._current_phase: Phase
+        self._current_phase: Phase | None = None
         self._generator = generator_for(seed, "training")
         self._randomness = PrivateRandomness(seed_for(seed, "dropout"), self.network.device)
 
     def state(self) -> dict[str, Any]:
         """Everything this learner is, as tensors and plain values: what goes on from it goes on bit for bit."""
-        return {
+        state = {
             "network": self.network.state(),
             "memory": {label: vars(samples) for label, samples in self.memory.items()},
             "generator": self._generator.get_state(),
@@ -95,9 +99,11 @@ class Strategy(ABC):
             "selection_seconds": self.selection_seconds,
             "own": self._own_state(),
         }
+        return copy.deepcopy(state)  # or the next experience would change it
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become the learner that :meth:`state` described. Model, options and device must be as they were."""
+        state = copy.deepcopy(state)
         self.network.restore(state["network"])
         device = self.network.device
         self.memory = {label: self.samples_type(**kept).to(device) for label, kept in state["memory"].items()}
@@ -112,13 +118,15 @@ class Strategy(ABC):
 
     def _restore_own_state(self, own: Mapping[str, Any]) -> None:
         """Take back what :meth:`_own_state` gave."""
-        assert not own
+        if own:
+            raise InputError(f"this is not the state of a learner by method '{self.name}'.")
 
     def learn(self, experience: Experience) -> None:
         """Learn an experience's classes and remember some of its samples. Its data may be forgotten afterwards."""
         self.network.measure_normalization(experience.samples.images)
         with self._randomness.in_force():
             self._learn(experience.classes, experience.samples.to(self.network.device))
+        self._end_phase()
 
     @abstractmethod
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
@@ -151,19 +159,24 @@ class Strategy(ABC):
 
     def _phase(self, loss: Loss | None = None) -> Phase:
         """A stretch of training with a fresh optimizer; by default under weighted cross-entropy."""
+        self._end_phase()
         self._current_phase = Phase(self.network, loss or self._cross_entropy, self.training, self._generator)
         return self._current_phase
+
+    def _end_phase(self) -> None:
+        if self._current_phase is not None:
+            self._current_phase.close()
+            self._current_phase = None
 
     def _epochs(self, phase: str, count: int) -> Iterator[int]:
         """Count through a phase's epochs, telling the observer after each."""
         for epoch in range(count):
             yield epoch
-            if self._observer is not None:
+            if self._observer is not None and self._current_phase is not None:
                 self._observer(phase, epoch + 1, count, self._current_phase.mean_loss())
 
     def _cross_entropy(self, batch: Samples) -> Tensor:
-        losses = functional.cross_entropy(self.network.logits(batch.images), batch.labels, reduction="none")
-        return (batch.weights * losses).mean()
+        return weighted_cross_entropy(self.network.logits(batch.images), batch)
 
     def _remember(self, classes: Sequence[int], new: Samples) -> None:
         """Set the memory of each class to a fresh selection among its new samples."""
@@ -196,3 +209,8 @@ class Strategy(ABC):
         yield
         self.network.synchronize()
         self.selection_seconds += time.perf_counter() - start
+
+
+def weighted_cross_entropy(logits: Tensor, batch: Samples) -> Tensor:
+    """Mean cross-entropy of a batch, each sample by its weight."""
+    return (batch.weights * functional.cross_entropy(logits, batch.labels, reduction="none")).mean()

@@ -18,6 +18,7 @@ class Cumulative(Strategy):
 
     name = "cumulative"
     summary = "Cumulative: all data so far at every experience; an upper bound for bounded memory"
+    remembers = False
 
     _seen: Samples | None = None
 

@@ -22,7 +22,7 @@ from torch.nn import functional
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
 from continual_crust.selection.selectors import SelectorConfig
-from continual_crust.strategies.base import Strategy
+from continual_crust.strategies.base import Strategy, weighted_cross_entropy
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,12 @@ class DarkSamples(Samples):
     logits: Tensor
 
 
-def der_loss(
-    new_logits: Tensor, new_labels: Tensor, old_logits: Tensor, stored: DarkSamples, options: DerOptions
-) -> Tensor:
+def der_loss(new_logits: Tensor, new: Samples, old_logits: Tensor, stored: DarkSamples, options: DerOptions) -> Tensor:
     """The loss above, from the network's outputs on both batches."""
     return (
-        functional.cross_entropy(new_logits, new_labels)
+        weighted_cross_entropy(new_logits, new)
         + options.alpha * functional.mse_loss(old_logits, stored.logits)
-        + options.beta * functional.cross_entropy(old_logits, stored.labels)
+        + options.beta * weighted_cross_entropy(old_logits, stored)
     )
 
 
@@ -78,7 +76,7 @@ class DarkExperienceReplay(Strategy):
             return self._cross_entropy(new)
         # One pass for both, so that batch normalisation sees the mixture it will be used on.
         logits = self.network.logits(torch.cat([new.images, old.images]))
-        return der_loss(logits[: len(new)], new.labels, logits[len(new) :], old, self.options)
+        return der_loss(logits[: len(new)], new, logits[len(new) :], old, self.options)
 
     def _with_logits(self, samples: Samples) -> DarkSamples:
         logits = self.predict_logits(samples.images) if len(samples) else self.network.head_weight.new_zeros(0, 0)

@@ -80,7 +80,8 @@ class Icarl(Strategy):
             with torch.no_grad():
                 before = self._old_model(self.network.normalized(batch.images)).sigmoid()
             targets = torch.where(self._is_old_class, before, targets)
-        return functional.binary_cross_entropy_with_logits(logits, targets)
+        losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+        return (batch.weights[:, None] * losses).mean()
 
     def predict_logits(self, images: Tensor) -> Tensor:
         """Minus the distance to each class's mean exemplar; classes without exemplars are infinitely far."""

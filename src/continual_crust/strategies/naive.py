@@ -14,6 +14,7 @@ class Naive(Strategy):
 
     name = "naive"
     summary = "Naive: each experience alone, nothing remembered; the lower bound"
+    remembers = False
 
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
         self._train(new)

@@ -87,4 +87,4 @@ class Network:
 
 
 def _chunk(images: Tensor) -> int:
-    return max(1, CHUNK_PIXELS // max(1, images[0].numel()))
+    return max(1, CHUNK_PIXELS // max(1, images.shape[1:].numel()))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from continual_crust.errors import InputError, unknown_name
+from continual_crust.errors import InputError, check_types, unknown_name
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,9 @@ def build_options(method: str, options_type: type, given: Mapping[str, Any]) -> 
                 raise InputError(f"method '{method}' has no options of its own; leave out '{name}'.")
             raise unknown_name(f"option of method '{method}'", name, known)
         values[name] = _converted(method, name, value, type(known[name].default))
-    return options_type(**values)
+    options = options_type(**values)
+    check_types(options)
+    return options
 
 
 def _converted(method: str, name: str, value: Any, wanted: type) -> Any:

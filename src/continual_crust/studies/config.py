@@ -47,7 +47,18 @@ class RunConfig:
     """Start from torchvision's weights."""
 
     def __post_init__(self) -> None:
-        options_of(self.method, self.options)
+        object.__setattr__(self, "options", asdict(options_of(self.method, self.options)))
+        for name in ("first_classes", "classes_per_experience"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InputError(f"{name} is {value!r}; give a whole number of 1 or more.")
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool):
+            raise InputError(f"seed is {self.seed!r}; give a whole number.")
+        for name in ("crop", "pretrained"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} is {getattr(self, name)!r}; give true or false.")
+        if self.image_size is not None and (not isinstance(self.image_size, int) or self.image_size < 1):
+            raise InputError(f"image_size is {self.image_size!r}; give a whole number of 1 or more.")
         if self.model not in MODELS:
             raise unknown_name("model", self.model, MODELS)
 

@@ -57,34 +57,28 @@ def local_engine(workers: int | None) -> Engine:
 
 def _one_by_one(configs: Sequence[RunConfig], place: Workplace) -> Iterator[Event]:
     for config in configs:
-        yield _attempt(config, place)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # as in every other engine: more threads give other last bits
+        try:
+            event = _attempt(config, place)
+        finally:
+            torch.set_num_threads(threads)
+        yield event
 
 
 def _in_processes(configs: Sequence[RunConfig], place: Workplace, workers: int) -> Iterator[Event]:
     context = multiprocessing.get_context("spawn")
     events: Any = context.Queue()
-    threads = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"  # read by the children as they start, and put back below
-    try:
-        with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(events,)) as pool:
-            futures: dict[Future[Event], str] = {
-                pool.submit(_attempt_and_tell, config, place): run_id(config) for config in configs
-            }
-            try:
-                yield from _collect(futures, events)
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                for child in multiprocessing.active_children():
-                    child.terminate()
-                raise
-    finally:
-        os.environ.pop("OMP_NUM_THREADS")
-        if threads is not None:
-            os.environ["OMP_NUM_THREADS"] = threads
+    with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(events,)) as pool:
+        futures = {pool.submit(_attempt_and_tell, config, place) for config in configs}
+        try:
+            yield from _collect(futures, events)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
-def _collect(futures: dict[Future[Event], str], events: Any) -> Iterator[Event]:
-    open_futures = set(futures)
+def _collect(open_futures: set[Future[Event]], events: Any) -> Iterator[Event]:
     while open_futures:
         finished, open_futures = wait(open_futures, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
         while True:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,10 +16,43 @@ from continual_crust.studies.study import Study, parse_study, run_id
 
 
 @dataclass(frozen=True)
-class StudyFolder:
-    """``study.yaml`` and ``runs/<run id>/``, each with ``config.yaml`` and, when it is finished, ``result.json``."""
+class Runs:
+    """The folders ``runs/<run id>/``, each with ``config.yaml`` and, when it is finished, ``result.json``."""
 
     path: Path
+    """The study's folder."""
+
+    def run_folder(self, config: RunConfig) -> Path:
+        """Where a run belongs."""
+        return self.path / "runs" / run_id(config)
+
+    def finished(self, config: RunConfig) -> RunResult | None:
+        """The result of a run that is done. One that cannot be read counts as not done, and is made again."""
+        try:
+            return RunResult.read(self.run_folder(config) / "result.json")
+        except InputError:
+            return None
+
+    def adopt(self, config: RunConfig) -> bool:
+        """Take over the same run from a neighbouring study, if one has finished it."""
+        target = self.run_folder(config)
+        for neighbour in self.path.parent.iterdir():
+            source = neighbour / "runs" / target.name
+            if neighbour == self.path or not (source / "result.json").is_file():
+                continue
+            target.mkdir(parents=True, exist_ok=True)
+            # The result last: it is what makes a run finished.
+            for name in ("config.yaml", "memory.npz", "result.json"):
+                if (source / name).is_file():
+                    write_atomically(target / name, (source / name).read_bytes())
+            return True
+        return False
+
+
+@dataclass(frozen=True)
+class StudyFolder(Runs):
+    """A study's folder: ``study.yaml`` beside the runs."""
+
     study: Study
 
     @classmethod
@@ -44,30 +76,6 @@ class StudyFolder:
             return cls(path, parse_study(file.read_text(encoding="utf-8"), str(file)))
         except (OSError, UnicodeDecodeError):
             raise InputError(f"there is no readable {file}; give the folder of a study.") from None
-
-    def run_folder(self, config: RunConfig) -> Path:
-        """Where a run belongs."""
-        return self.path / "runs" / run_id(config)
-
-    def finished(self, config: RunConfig) -> RunResult | None:
-        """The result of a run that is done."""
-        path = self.run_folder(config) / "result.json"
-        return RunResult.read(path) if path.exists() else None
-
-    def adopt(self, config: RunConfig) -> bool:
-        """Take over the same run from a neighbouring study, if one has finished it."""
-        target = self.run_folder(config)
-        for other in self.path.parent.glob(f"*/runs/{target.name}/result.json"):
-            if other.parent != target:
-                for file in sorted(other.parent.iterdir(), key=lambda file: file.name == "result.json"):
-                    # The result last: it is what makes a run finished.
-                    if file.name in ("config.yaml", "memory.npz", "result.json"):
-                        target.mkdir(parents=True, exist_ok=True)
-                        temporary = target / f".{file.name}.copy"
-                        shutil.copyfile(file, temporary)
-                        temporary.replace(target / file.name)
-                return True
-        return False
 
 
 @contextmanager

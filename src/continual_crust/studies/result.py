@@ -7,7 +7,7 @@ import math
 import os
 import platform
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,8 @@ class RunResult:
     """Selection alone."""
     device: str
     versions: dict[str, str]
+    memory_sizes: dict[str, int] = field(default_factory=dict)
+    """Samples kept of each class, by class name; CosineCRUST may keep fewer than allowed."""
 
     def write(self, path: Path) -> None:
         """Store as JSON; NaN, which JSON lacks, becomes null."""

@@ -50,9 +50,13 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise InputError(f"there is no device '{name}'; use auto, cpu or cuda.") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise InputError(f"there is no device '{name}'; use auto, cpu or cuda.")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("this PyTorch sees no CUDA device; use --device cpu or install a CUDA build of PyTorch.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"there is no device '{name}'; this machine has {torch.cuda.device_count()}, from cuda:0.")
     return device
 
 
@@ -85,7 +89,10 @@ def execute(
     strategy = build_strategy(config, dataset, device, observer)
     progress = Progress()
     if checkpoint is not None and checkpoint.exists():
-        progress = _resume(strategy, checkpoint)
+        try:
+            progress = _resume(strategy, checkpoint)
+        except InputError:  # damaged: all it costs is the time to learn these experiences again
+            strategy = build_strategy(config, dataset, device, observer)
     experiences = [stream.joined()] if strategy.learns_everything_at_once else stream
     for number in range(len(progress.accuracy_matrix), len(experiences)):
         if on_experience is not None:
@@ -121,6 +128,7 @@ def execute(
         selection_seconds=strategy.selection_seconds,
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         versions=versions(),
+        memory_sizes={names[label]: len(samples) for label, samples in strategy.memory.items()},
     )
     return FinishedRun(result, strategy, stream)
 
@@ -161,8 +169,9 @@ def load_learner(strategy: Strategy, path: Path) -> None:
 def _resume(strategy: Strategy, checkpoint: Path) -> Progress:
     with _told_as_unusable(checkpoint):
         saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        progress = Progress(**saved["progress"])
         strategy.restore(saved["learner"])
-        return Progress(**saved["progress"])
+        return progress
 
 
 def _save(state: dict[str, Any], path: Path) -> None:
@@ -177,7 +186,7 @@ def _told_as_unusable(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise InputError(f"there is no learner at {path}; give the folder of a finished run.") from None
-    except (pickle.UnpicklingError, RuntimeError, KeyError, TypeError, EOFError, ValueError) as error:
+    except (pickle.UnpicklingError, RuntimeError, KeyError, TypeError, EOFError, ValueError, AttributeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{path} is not a learner of this configuration ({reason}); run it again.") from None
 

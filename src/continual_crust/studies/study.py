@@ -6,8 +6,8 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from continual_crust.data import SOURCES, Noise, NoiseKind
 from continual_crust.data.noise import BLEND, PERTURBED_PIXELS
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.selection.selectors import SelectorConfig
-from continual_crust.strategies import options_of, strategy_named
+from continual_crust.strategies import STRATEGIES, options_of, strategy_named
 from continual_crust.strategies.training import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
@@ -29,6 +29,7 @@ REVISION = 1
 TRAINING_FIELDS = {field.name for field in fields(Training)} - {"memory_per_class"}
 SELECTOR_FIELDS = {field.name for field in fields(SelectorConfig)}
 RUN_FIELDS = {"model", "first_classes", "classes_per_experience", "image_size", "crop", "pretrained"}
+EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 STUDY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -81,16 +82,15 @@ class Study:
             **variant.training
         }
         training = replace(defaults.training, **changes)
-        run_fields = {name: value for name, value in self.overrides.items() if name in RUN_FIELDS}
         return RunConfig(
-            **{"model": defaults.model, **run_fields},
+            **{"model": defaults.model, **_run_fields(self.overrides)},
             dataset=dataset,
             method=variant.method,
             noise=Noise(self.noise, level) if self.noise is not NoiseKind.NONE else Noise(),
             seed=seed,
             training=training if size is None else replace(training, memory_per_class=size),
             selector=replace(strategy_named(variant.method).default_selector, **variant.selector),
-            options=asdict(options_of(variant.method, variant.options)),
+            options=variant.options,
         )
 
 
@@ -117,7 +117,7 @@ def shipped_studies() -> dict[str, Study]:
 def find_study(name: str) -> tuple[Study, str]:
     """A study and its text, by the path of its file or the id of one that is shipped."""
     path = Path(name)
-    if path.suffix in (".yaml", ".yml") or path.exists():
+    if path.suffix in (".yaml", ".yml") or path.is_file():
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
@@ -132,6 +132,17 @@ def find_study(name: str) -> tuple[Study, str]:
 def parse_study(text: str, source: str) -> Study:
     """Read a study file, refusing whatever it cannot mean with the line where it stands."""
     return _Reader(text, source).study()
+
+
+def _check_overrides(given: dict[str, Any]) -> None:
+    training = {name: value for name, value in given.items() if name in TRAINING_FIELDS}
+    Training(**training)
+    RunConfig(**{"dataset": "digits", "method": "naive", "model": "simple_cnn", **_run_fields(given)})
+
+
+def _run_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the given values that belong to the run as a whole."""
+    return {name: value for name, value in given.items() if name in RUN_FIELDS}
 
 
 class _Reader:
@@ -169,7 +180,7 @@ class _Reader:
             show=show,
             memory=tuple(self._whole(node, 0) for node in self._items(top["memory"])) if "memory" in top else (),
             table=self._text(top["table"]) if "table" in top else None,
-            overrides=self._values(top["overrides"], TRAINING_FIELDS | RUN_FIELDS) if "overrides" in top else {},
+            overrides=self._checked(top.get("overrides"), TRAINING_FIELDS | RUN_FIELDS, _check_overrides),
         )
         if not STUDY_ID.fullmatch(study.id):
             raise self._wrong(
@@ -204,8 +215,6 @@ class _Reader:
         return kind, tuple(levels)
 
     def _variant(self, node: yaml.Node) -> Variant:
-        from continual_crust.strategies import STRATEGIES
-
         if isinstance(node, yaml.ScalarNode):
             return Variant(self._name(node, "method", STRATEGIES))
         entries = self._mapping(node, {"method", "selector", "options", "training"})
@@ -215,9 +224,9 @@ class _Reader:
         own = {f.name for f in fields(STRATEGIES[method].options_type)}
         return Variant(
             method,
-            selector=self._values(entries["selector"], SELECTOR_FIELDS) if "selector" in entries else {},
-            options=self._values(entries["options"], own) if "options" in entries else {},
-            training=self._values(entries["training"], TRAINING_FIELDS) if "training" in entries else {},
+            selector=self._checked(entries.get("selector"), SELECTOR_FIELDS, lambda given: SelectorConfig(**given)),
+            options=self._checked(entries.get("options"), own, lambda given: options_of(method, given)),
+            training=self._checked(entries.get("training"), TRAINING_FIELDS, lambda given: Training(**given)),
         )
 
     def _seeds(self, node: yaml.Node) -> tuple[int, ...]:
@@ -238,8 +247,18 @@ class _Reader:
             found[name] = value
         return found
 
-    def _values(self, node: yaml.Node, known: set[str]) -> dict[str, Any]:
-        return {name: self._value(value) for name, value in self._mapping(node, known).items()}
+    def _checked(
+        self, node: yaml.Node | None, known: set[str], check: Callable[[dict[str, Any]], object]
+    ) -> dict[str, Any]:
+        """Named values, each of them tried alone so that a wrong one is told with its own line."""
+        values: dict[str, Any] = {}
+        for name, value in self._mapping(node, known).items() if node is not None else ():
+            values[name] = self._value(value)
+            try:
+                check({name: values[name]})
+            except InputError as error:
+                raise self._wrong(value, str(error).rstrip(".")) from None
+        return values
 
     def _items(self, node: yaml.Node) -> list[yaml.Node]:
         if isinstance(node, yaml.SequenceNode):
@@ -267,7 +286,12 @@ class _Reader:
 
     def _value(self, node: yaml.Node) -> Any:
         # The document was composed by the safe loader, and only plain values are built from it.
-        return yaml.SafeLoader("").construct_object(node, deep=True)
+        try:
+            value = yaml.SafeLoader("").construct_object(node, deep=True)
+        except (yaml.YAMLError, ValueError):
+            raise self._wrong(node, "a plain value is expected here") from None
+        # YAML 1.1 takes 1e-3 for text.
+        return float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
 
     def _wrong(self, node: yaml.Node, what: str) -> InputError:
         return InputError(f"{self._source}, line {node.start_mark.line + 1}: {what}.")

@@ -12,7 +12,7 @@ import yaml
 from continual_crust.data import Dataset, load_dataset
 from continual_crust.report.memory import save_memory
 from continual_crust.studies.config import RunConfig
-from continual_crust.studies.folder import StudyFolder, claimed
+from continual_crust.studies.folder import Runs, claimed
 from continual_crust.studies.result import write_atomically
 from continual_crust.studies.run import Progress, choose_device, execute
 from continual_crust.studies.tensorboard import Scalars
@@ -36,29 +36,32 @@ class Workplace:
 
 def work_on(config: RunConfig, place: Workplace, report: Report | None = None) -> str:
     """Do one run unless it is done or somebody else is doing it; goes on from its last experience if it was stopped."""
-    folder = StudyFolder.open(place.study)
+    folder = Runs(place.study)
     target = folder.run_folder(config)
     with claimed(target) as is_ours:
         if not is_ours or folder.finished(config) is not None or folder.adopt(config):
             return SKIPPED
         write_atomically(target / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
         dataset = _dataset(config.dataset, place.data_root, place.download, config.image_size, config.crop)
-        scalars = Scalars(target / "tensorboard") if place.tensorboard else None
+        scalars = Scalars(target / "tensorboard", config.training.epochs) if place.tensorboard else None
 
         def after_experience(learned: int, count: int, progress: Progress) -> None:
             if report is not None:
                 report(target.name, learned, count)
             if scalars is not None:
-                scalars.after_experience(learned, progress)
+                scalars.after_experience(learned, count, progress)
 
         finished = execute(
             config,
             dataset,
             choose_device(place.device),
             observer=scalars.after_epoch if scalars is not None else None,
+            on_experience=scalars.before_experience if scalars is not None else None,
             after_experience=after_experience,
             checkpoint=target / "checkpoint.pt",
         )
+        if scalars is not None:
+            scalars.close()
         save_memory(finished, target / "memory.npz")
         finished.result.write(target / "result.json")
         (target / "checkpoint.pt").unlink(missing_ok=True)

@@ -114,7 +114,7 @@ def descend(
     eta = 1 / (2 * beta**2)
     ones = torch.ones(len(inputs)) if weights is None else weights
     root = ones.to(parameters).sqrt().repeat_interleave(targets.shape[1])
-    rows = len(root)
+    rows, forgiven = len(root), 1 + ROUNDING
 
     def residual_at(place: Tensor) -> Tensor:
         with torch.no_grad():
@@ -140,7 +140,7 @@ def descend(
                 sigma_min=lowest,
                 sigma_max=highest,
                 gap=gap,
-                conditions_hold=alpha <= lowest * (1 + ROUNDING) and highest <= beta and gap <= alpha / 2,
+                conditions_hold=alpha <= lowest * forgiven and highest <= beta * forgiven and gap <= alpha / 2,
             )
         )
     return Descent(alpha, beta, eta, tuple(taken), parameters)

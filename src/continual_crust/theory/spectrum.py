@@ -19,7 +19,7 @@ from continual_crust.errors import InputError, unknown_name
 from continual_crust.theory.jacobian import MEMORY, Dense, Matrix, blocks, fits, rows_in, written_out
 
 METHODS = ("auto", "dense", "gram", "lanczos")
-TOLERANCE = 1e-8
+TOLERANCE = 1e-6
 """Relative error at which the largest eigenvalue counts as found."""
 MOST_PRODUCTS = 200
 
@@ -159,7 +159,7 @@ def _fresh(basis: Tensor, generator: torch.Generator) -> Tensor:
     """A random unit vector orthogonal to what is there."""
     drawn = torch.randn(basis.shape[1], generator=generator, dtype=torch.float64).to(basis.device)
     drawn = _orthogonal(drawn, basis)
-    return drawn / drawn.norm()
+    return drawn / float(drawn.norm())
 
 
 def _orthogonal(vector: Tensor, basis: Tensor) -> Tensor:

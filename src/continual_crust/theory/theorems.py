@@ -243,7 +243,7 @@ def _step_size(m: Measurement) -> Condition:
     most = _Value(None, "there is no step: the residual or the Jacobian is zero")
     if m.smoothness == 0:
         most = _Value(None, "L = 0: the model is linear and any step size will do")
-    elif m.smoothness is not None:
+    elif m.smoothness and m.beta and m.residual:
         most = _Value(m.alpha / (m.smoothness * m.beta * m.residual))
     stated = _compared("step size", "η ≤ α/(Lβ‖r₀‖), for η = 1/(2β²)", m.eta, most)
     if m.smoothness == 0:

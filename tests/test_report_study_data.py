@@ -1,0 +1,219 @@
+"""A study's folder is read as it is: half-finished, damaged, or full of names nobody expected.
+
+The other tests of the report take their folders from here.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from continual_crust.data.noise import Noise
+from continual_crust.errors import InputError
+from continual_crust.report.study_data import read_studies
+from continual_crust.selection.selectors import SelectorConfig
+from continual_crust.strategies.training import Training
+from continual_crust.studies.config import RunConfig
+from continual_crust.studies.result import RunResult
+
+WITHOUT_MEMORY = ("naive", "joint", "cumulative")
+
+
+def config(method="crust", noise="label:0.4", seed=0, dataset="digits", memory=10, rule="centrality", **changes):
+    return RunConfig(
+        dataset=dataset,
+        method=method,
+        model="simple_cnn",
+        noise=Noise.parse(noise),
+        seed=seed,
+        training=Training(memory_per_class=memory),
+        selector=SelectorConfig(rule=rule),
+        **changes,
+    )
+
+
+def result_of(run: RunConfig, accuracy=0.8, classes=("a", "b", "c", "d"), **changes) -> RunResult:
+    """A believable result with three experiences."""
+    matrix = [[0.9, 0.0, 0.0], [0.7, 0.8, 0.0], [accuracy, accuracy, accuracy]]
+    purity = None if run.method in WITHOUT_MEMORY else 0.75
+    fields = {
+        "method": run.method,
+        "dataset": run.dataset,
+        "noise": str(run.noise),
+        "seed": run.seed,
+        "accuracy_matrix": matrix[-1:] if run.method == "joint" else matrix,
+        "accuracy": accuracy,
+        "forgetting": None if run.method == "joint" else 0.1,
+        "purity": purity,
+        "purity_per_class": {} if purity is None else dict.fromkeys(classes, purity),
+        "purity_per_experience": [purity] * (1 if run.method == "joint" else 3),
+        "experiences": [list(classes[:2]), [classes[2]], [classes[3]]],
+        "seconds": 12.5,
+        "selection_seconds": 2.5,
+        "device": "cpu",
+        "versions": {"torch": "2"},
+    }
+    return RunResult(**{**fields, **changes})
+
+
+def write_run(study: Path, run: RunConfig, result: RunResult | None = None, name: str | None = None) -> Path:
+    folder = study / "runs" / (name or f"{len(list((study / 'runs').glob('*'))):03}")
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(run.as_dict()))
+    if result is not None:
+        result.write(folder / "result.json")
+    return folder
+
+
+def write_study(folder: Path, text="id: small\ntitle: A small study\n") -> Path:
+    (folder / "runs").mkdir(parents=True)
+    (folder / "study.yaml").write_text(text)
+    return folder
+
+
+def write_memory(folder: Path, names=("a", "b"), wrong: int = 1) -> None:
+    """A memory of three images a class as the engine stores it, the first `wrong` of each not clean."""
+    count = len(names)
+    np.savez_compressed(
+        folder / "memory.npz",
+        names=np.array(names, dtype=np.str_),
+        totals=np.full(count, 3),
+        clean=np.full(count, 3 - wrong),
+        rows=np.repeat(np.arange(count), 3),
+        images=np.full((3 * count, 1, 8, 8), 90, np.uint8),
+        is_clean=np.tile(np.arange(3) >= wrong, count),
+    )
+
+
+@pytest.fixture
+def study(tmp_path) -> Path:
+    return write_study(tmp_path / "study")
+
+
+def test_runs_are_finished_begun_or_broken(study):
+    write_run(study, config(seed=0), result_of(config(seed=0)))
+    write_run(study, config(seed=1))
+    write_run(study, config(seed=2), name="no_config").joinpath("config.yaml").unlink()
+    write_run(study, config(seed=3), name="bad_config").joinpath("config.yaml").write_text("{{{")
+    write_run(study, config(seed=4), name="bad_result").joinpath("result.json").write_text('{"method": "crust"')
+    (study / "runs" / ".half-written").mkdir()
+    (read,) = read_studies(study)
+    assert (read.id, read.title, read.table) == ("small", "A small study", None)
+    assert [run.config.seed for run in read.runs] == [0, 1]
+    assert len(read.finished) == 1
+    assert [name for name, _ in read.problems] == ["bad_config", "bad_result", "no_config"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("accuracy", "high"),
+        ("accuracy", 87.0),
+        ("accuracy_matrix", []),
+        ("accuracy_matrix", [[0.5, 0.5], [0.5]]),
+        ("accuracy_matrix", [["<b>"]]),
+        ("forgetting", [1]),
+        ("purity_per_experience", 0.5),
+        ("experiences", "abc"),
+        ("seconds", None),
+        ("versions", []),
+        ("seed", 7),
+        ("method", "replay"),
+    ],
+)
+def test_a_result_that_cannot_be_is_told_not_shown(study, field, value):
+    folder = write_run(study, config(), result_of(config()))
+    path = folder / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+    (read,) = read_studies(study)
+    assert not read.runs
+    assert "run it again" in read.problems[0][1]
+
+
+def test_what_was_not_measured_is_fine(study):
+    holes = result_of(config(), accuracy_matrix=[[0.5, None], [None, 0.5]], forgetting=None)
+    write_run(study, config(), holes)
+    assert len(read_studies(study)[0].finished) == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"seed": "first"},
+        {"dataset": ["a"]},
+        {"method": "magic"},
+        {"noise": "rain"},
+        {"training": 3},
+        {"selector": {"space": "outer"}},
+    ],
+)
+def test_a_configuration_that_cannot_be_is_told(study, changed):
+    folder = write_run(study, config(), result_of(config()))
+    (folder / "config.yaml").write_text(yaml.safe_dump({**config().as_dict(), **changed}))
+    (read,) = read_studies(study)
+    assert not read.runs
+    assert len(read.problems) == 1
+    assert str(study) not in read.problems[0][1], "the page must not tell where it was made"
+
+
+def test_the_same_run_twice_counts_once(study):
+    write_run(study, config(), result_of(config()), name="one")
+    write_run(study, config(), result_of(config()), name="two")
+    (read,) = read_studies(study)
+    assert len(read.runs) == 1
+    assert read.problems == (("two", "repeats the run one; left out"),)
+
+
+def test_runs_that_the_study_asks_for_are_known_before_they_begin(tmp_path):
+    text = """id: planned
+title: Planned
+datasets: [digits]
+methods: [replay, crust]
+noise: {kind: label, levels: [0.4]}
+seeds: 2
+"""
+    study = write_study(tmp_path / "study", text)
+    (read,) = read_studies(study)
+    assert [(run.config.method, run.config.seed) for run in read.runs] == [
+        ("replay", 0),
+        ("crust", 0),
+        ("replay", 1),
+        ("crust", 1),
+    ]
+    write_run(study, read.runs[1].config, result_of(read.runs[1].config))
+    (again,) = read_studies(study)
+    assert [run.result is not None for run in again.runs] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("text", ["{{{", "- a\n- b\n", "", "id: [1]\ntitle: {a: b}\n"])
+def test_a_broken_study_file_does_not_hide_the_runs(tmp_path, text):
+    study = write_study(tmp_path / "mine", text)
+    write_run(study, config(), result_of(config()))
+    (read,) = read_studies(study)
+    assert (read.id, read.title) == ("mine", "mine")
+    assert len(read.finished) == 1
+
+
+def test_an_unknown_table_is_told(tmp_path):
+    study = write_study(tmp_path / "study", "id: a\ntitle: b\ntable: mnist_label_30\n")
+    (read,) = read_studies(study)
+    assert read.table is None
+    assert "did you mean" in read.problems[0][1]
+
+
+def test_a_folder_of_studies_is_read_in_order(tmp_path):
+    for name in ("b", "a"):
+        write_study(tmp_path / name, f"id: {name}\ntitle: {name}\n")
+    (tmp_path / "report").mkdir()
+    assert [study.id for study in read_studies(tmp_path)] == ["a", "b"]
+
+
+def test_no_study_is_refused_in_a_sentence(tmp_path):
+    with pytest.raises(InputError, match=r"no study\.yaml"):
+        read_studies(tmp_path)
+    with pytest.raises(InputError, match="cannot read"):
+        read_studies(tmp_path / "nowhere")

@@ -1,0 +1,227 @@
+"""Runs land in the right cells, beside the right numbers of the paper, in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+
+import pytest
+
+from continual_crust.data.noise import NoiseKind
+from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, Row, Summary, build_grid, safe_name
+from continual_crust.report.study_data import read_studies
+from continual_crust.report.study_tables import as_csv, as_latex, as_markdown, study_tables
+from continual_crust.studies.defaults import defaults_for
+from continual_crust.studies.paper import paper_settings, paper_table, paper_tables, paper_value
+from test_report_study_data import config, result_of, write_run, write_study
+
+
+@pytest.fixture
+def study(tmp_path):
+    return write_study(tmp_path / "study")
+
+
+def grid_of(folder):
+    return build_grid(read_studies(folder)[0])
+
+
+def summary(mean, paper=None, std=0.01):
+    return Summary(mean, std, seeds=5, finished=5, planned=5, interval=(mean, mean), paper=paper)
+
+
+def test_seeds_share_a_cell(study):
+    for seed, accuracy in enumerate((0.7, 0.8, 0.9)):
+        write_run(study, config(seed=seed), result_of(config(seed=seed), accuracy))
+    write_run(study, config(seed=3))
+    grid = grid_of(study)
+    assert grid.rows == (Row("crust"),)
+    cell = grid.summary(grid.rows[0], grid.columns[0], ACCURACY)
+    assert math.isclose(cell.mean, 0.8)
+    assert math.isclose(cell.std, 0.1)
+    assert (cell.seeds, cell.planned) == (3, 4)
+    assert cell.paper is None
+
+
+def test_configurations_of_one_method_are_never_mixed(study):
+    for rule in ("facility_location", "centrality"):
+        write_run(study, config(rule=rule), result_of(config(rule=rule)))
+    write_run(study, config("replay"), result_of(config("replay")))
+    assert [row.label for row in grid_of(study).rows] == [
+        "Replay",
+        "CRUST (facility_location)",
+        "CRUST (centrality)",
+    ]
+
+
+def test_a_row_says_every_field_that_tells_it_from_others(study):
+    for memory in (10, 20):
+        for noise in ("none", "label:0.4"):
+            run = config(memory=memory, noise=noise)
+            write_run(study, run, result_of(run))
+    lone = config(memory=10, noise="label:0.2")
+    write_run(study, lone, result_of(lone))
+    grid = grid_of(study)
+    assert [row.label for row in grid.rows] == ["CRUST (memory 10)", "CRUST (memory 20)"]
+    assert len(grid.results(grid.rows[0], grid.columns[1])) == 1
+
+
+def test_settings_that_belong_to_a_data_set_tell_nothing_apart(study):
+    for dataset, memory in (("digits", 10), ("mnist", 300)):
+        run = config(dataset=dataset, memory=memory)
+        write_run(study, run, result_of(run))
+    grid = grid_of(study)
+    assert [row.label for row in grid.rows] == ["CRUST"]
+    assert [column.dataset for column in grid.columns] == ["digits", "mnist"]
+
+
+def test_no_noise_and_noise_of_level_zero_share_a_column_but_not_a_cell(study):
+    for noise in ("none", "label:0"):
+        write_run(study, config(noise=noise), result_of(config(noise=noise)))
+    grid = grid_of(study)
+    assert len(grid.columns) == 1
+    assert [row.detail.partition(":")[0] for row in grid.rows] == ["none", "label"]
+
+
+def test_what_the_paper_has_and_we_have_not_is_missing(tmp_path):
+    study = write_study(tmp_path / "study", "id: t\ntitle: T\ntable: mnist_label_100\n")
+    run = config("replay", "label:0.5", dataset="mnist", memory=100)
+    write_run(study, run, result_of(run, 0.18))
+    grid = grid_of(study)
+    assert [row.method for row in grid.rows] == ["replay", "crust", "cosine_crust"]
+    assert [column.noise.level for column in grid.columns] == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+    table = study_tables("t", grid)[0]
+    text = as_markdown(table)
+    assert "**18.0**<br>n = 1<br>paper 18 ± 2<br>+0.0" in text
+    assert text.count("**missing**") == 17
+    assert "**missing**<br>n = 0<br>paper 75 ± 2" in text
+
+
+def test_other_data_noise_or_memory_is_not_compared(tmp_path):
+    study = write_study(tmp_path / "study", "id: t\ntitle: T\ntable: mnist_label_100\n")
+    runs = [
+        config(noise="label:0.5", dataset="mnist", memory=30),
+        config(noise="salt_and_pepper:0.5", dataset="mnist", memory=100),
+        config(noise="label:0.5", dataset="digits", memory=100),
+        config(noise="label:0.45", dataset="mnist", memory=100),
+    ]
+    for run in runs:
+        write_run(study, run, result_of(run))
+    grid = grid_of(study)
+    ours = [(row, column) for row in grid.rows for column in grid.columns if grid.results(row, column)]
+    assert len(ours) == 4
+    assert all(grid.summary(*cell, ACCURACY).paper is None for cell in ours)
+
+
+def test_methods_without_a_memory_are_compared_whatever_its_size(tmp_path):
+    study = write_study(tmp_path / "study", "id: t\ntitle: T\ntable: main_label_0.5\n")
+    run = config("naive", "label:0.5", dataset="mnist", memory=1)
+    write_run(study, run, result_of(run, 0.1111))
+    grid = grid_of(study)
+    assert grid.summary(Row("naive"), grid.columns[0], ACCURACY).paper == (0.11, 0.0)
+    assert [column.dataset for column in grid.columns] == list(paper_table("main_label_0.5").datasets)
+
+
+@pytest.mark.parametrize(
+    ("mean", "paper", "outside"),
+    [
+        (0.90, (0.86, 0.08), 0),
+        (1.00, (0.80, 0.10), 0),
+        (0.65, (0.86, 0.08), -1),
+        (0.50, (0.16, 0.02), 1),
+        (0.1111, (0.11, 0.0), 0),
+        (0.115, (0.11, 0.0), 0),
+        (0.116, (0.11, 0.0), 1),
+        (0.5, None, 0),
+        (math.nan, (0.5, 0.1), 0),
+    ],
+)
+def test_the_mark_means_outside_two_deviations_and_rounding(mean, paper, outside):
+    assert summary(mean, paper).outside == outside
+
+
+def test_every_format_tells_the_same(tmp_path):
+    study = write_study(tmp_path / "study", "id: t\ntitle: T\ntable: mnist_label_100\n")
+    for seed, accuracy in enumerate((0.3, 0.4)):
+        run = config("replay", "label:0.5", dataset="mnist", memory=100, seed=seed)
+        write_run(study, run, result_of(run, accuracy))
+    table = study_tables("t", grid_of(study))[0]
+    assert table.name == "t-accuracy"
+    assert "**35.0 ± 7.1**<br>n = 2<br>paper 18 ± 2<br>+17.0 ▲" in as_markdown(table)
+    latex = as_latex(table)
+    assert r"\shortstack[r]{35.0 $\pm$ 7.1\\n = 2\\paper 18 $\pm$ 2\\+17.0 $\blacktriangle$}" in latex
+    assert latex.count("&") == 4 * 6
+    rows = list(csv.DictReader(io.StringIO(as_csv(table))))
+    assert len(rows) == 18
+    (ours,) = [row for row in rows if row["seeds"] == "2"]
+    assert (ours["mean"], ours["paper_mean"], ours["paper_std"], ours["outside"]) == ("0.35", "0.18", "0.02", "above")
+    assert ours["difference"] == "0.17"
+    assert ours["interval_low"] == "0.3"
+    assert {row["mean"] for row in rows if row is not ours} == {""}
+
+
+def test_many_data_sets_with_many_noises_have_a_table_each(study):
+    for dataset in ("digits", "mnist"):
+        for noise in ("label:0.2", "label:0.4"):
+            run = config(dataset=dataset, noise=noise)
+            write_run(study, run, result_of(run))
+    tables = study_tables("s", grid_of(study))
+    assert [table.name for table in tables][:2] == ["s-digits-accuracy", "s-mnist-accuracy"]
+    assert tables[0].headings == ("20 %", "40 %")
+    assert tables[0].caption == "Accuracy: digits, share of flipped labels"
+
+
+def test_a_dash_where_there_is_nothing_to_measure(study):
+    for method in ("naive", "joint", "replay"):
+        write_run(study, config(method), result_of(config(method)))
+    tables = {table.measure: table for table in study_tables("s", grid_of(study))}
+    assert "| Joint | **–**<br>n = 1 |" in as_markdown(tables[FORGETTING])
+    assert [row.method for row, _ in tables[PURITY].rows] == ["replay"]
+
+
+def test_hostile_names_stay_names(study):
+    evil = "=cmd()|<b>&_%$#{}~^\\ *x*\n"
+    run = config(dataset=evil)
+    write_run(study, run, result_of(run))
+    run = config()
+    write_run(study, run, result_of(run))
+    table = study_tables(evil, grid_of(study))[0]
+    assert "/" not in safe_name("../../etc", evil)
+    markdown = as_markdown(table)
+    assert "<b>" not in markdown
+    assert r"=cmd()\|&lt;b&gt;&amp;\_%$#{}\~^\\ \*x\*" in markdown
+    assert r"\&\_\%\$\#\{\}\textasciitilde{}\textasciicircum{}\textbackslash{}" in as_latex(table)
+    assert next(csv.DictReader(io.StringIO(as_csv(table))))["dataset"].startswith("'=cmd()")
+
+
+def test_the_papers_numbers_are_all_there():
+    assert len(paper_tables()) == 13
+    assert paper_value("main_label_0.5", "cosine_crust", 0.5, "forgetting", "mstar") == (0.0, 0.05)
+    assert paper_value("cifar10_label_300", "joint", 0.1, "accuracy") is None
+    assert paper_value("fashionmnist_purity_uniform", "replay", 0.3, "purity") == (0.7, 0.04)
+    assert paper_value("mnist_label_300", "icarl", 0.0, "forgetting") == (-0.09, 0.06)
+    for name in paper_tables():
+        table = paper_table(name)
+        for method in table.methods:
+            for dataset in table.datasets:
+                values = [table.value(method, level, table.measures[0], dataset) for level in table.levels]
+                assert sum(value is None for value in values) <= (name == "cifar10_label_300")
+
+
+def test_the_main_table_agrees_with_the_others():
+    main = paper_table("main_label_0.5")
+    for name in ("mnist_label_300", "fashionmnist_label_300", "mstar_label_60", "pathmnist_label_256"):
+        other = paper_table(name)
+        for method in main.methods:
+            here = main.value(method, 0.5, "accuracy", other.datasets[0])
+            assert here == other.value(method, 0.5, "accuracy"), (name, method)
+
+
+@pytest.mark.parametrize("dataset", ["mnist", "fashionmnist", "cifar10", "mstar", "pathmnist"])
+@pytest.mark.parametrize("kind", [NoiseKind.LABEL, NoiseKind.SALT_AND_PEPPER])
+def test_our_defaults_are_the_papers_settings(dataset, kind):
+    ours, theirs = defaults_for(dataset, kind), paper_settings(dataset, kind.value)
+    assert theirs is not None
+    assert ours.model == theirs.model
+    for name in ("phase1_epochs", "phase2_epochs", "memory_per_class", "weight_decay", "batch_size", "learning_rate"):
+        assert getattr(ours.training, name) == getattr(theirs, name), name
