@@ -225,3 +225,13 @@ def test_our_defaults_are_the_papers_settings(dataset, kind):
     assert ours.model == theirs.model
     for name in ("phase1_epochs", "phase2_epochs", "memory_per_class", "weight_decay", "batch_size", "learning_rate"):
         assert getattr(ours.training, name) == getattr(theirs, name), name
+
+
+def test_names_that_become_one_file_name_get_two_files(study):
+    for dataset in ("a b", "a_b"):
+        for noise in ("label:0.2", "label:0.4"):
+            run = config(dataset=dataset, noise=noise)
+            write_run(study, run, result_of(run))
+    names = [table.name for table in study_tables("s", grid_of(study))]
+    assert names[:2] == ["s-a_b-accuracy", "s-a_b-accuracy-2"]
+    assert len(set(names)) == len(names)

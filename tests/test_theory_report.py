@@ -17,7 +17,7 @@ from continual_crust.report.theory_figure import theory_figure
 from continual_crust.strategies import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.run import FinishedRun, execute
-from continual_crust.theory import TheoryReport, theory_report
+from continual_crust.theory import TheoryReport, theory_report, watched_descent
 from continual_crust.theory import sweep as sweeping
 from continual_crust.theory.learner import finite, median
 from continual_crust.theory.printing import number, print_report
@@ -126,6 +126,19 @@ def test_other_views(perturbed_run: FinishedRun) -> None:
     assert share.residual <= 2 * 10**0.5
 
 
+def test_descent_from_a_learners_weights(perturbed_run: FinishedRun, perturbed: TheoryReport) -> None:
+    before = {name: value.clone() for name, value in perturbed_run.strategy.network.model.state_dict().items()}
+    descent = watched_descent(perturbed_run, "1", 3)
+    found = next(part.measured for part in perturbed.classes if part.name == "1")
+    assert (descent.alpha, descent.beta) == pytest.approx((found.alpha, found.beta))
+    assert descent.steps[0].residual == pytest.approx(found.residual)
+    assert descent.steps[0].gap == pytest.approx(found.linearization, rel=1e-6)
+    assert descent.steps[-1].after < descent.steps[0].residual
+    assert descent.violations == 0
+    after = perturbed_run.strategy.network.model.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
 def test_what_has_no_coreset_is_told(few_digits: Dataset, perturbed_run: FinishedRun) -> None:
     with pytest.raises(InputError, match="method 'naive' keeps no memory"):
         theory_report(learned(few_digits, "none", "naive"))
@@ -137,6 +150,7 @@ def test_the_sweep_writes_a_table_and_a_figure(
     few_digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeping, "load_dataset", lambda name: few_digits)
+    monkeypatch.setattr(sweeping, "DESCENT_STEPS", 2)
     calls = []
     path = sweeping.sweep(
         tmp_path / "new",
@@ -154,6 +168,8 @@ def test_the_sweep_writes_a_table_and_a_figure(
         assert row["relative_epsilon"] > 0
         assert row["iterations_corrected"] >= 0
         assert all(sum(counts["as_written"].values()) == 4 for counts in row["conditions"].values())
+        assert row["descent"]["steps"] == 4 * 2
+        assert row["descent"]["violations"] == 0
     assert rows[0]["iterations_stated"] is None
     assert rows[2]["e_j1"] > 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -215,7 +215,16 @@ def safe_name(*parts: str) -> str:
     >>> safe_name("main_label_0.5", "accuracy"), safe_name("../<b>", "x")
     ('main_label_0.5-accuracy', '_b_-x')
     """
-    return "-".join(re.sub(r"[^A-Za-z0-9._-]+", "_", part).lstrip(".-")[:80].strip() or "_" for part in parts)
+    return "-".join(re.sub(r"[^A-Za-z0-9._-]+", "_", part).lstrip(".-")[:48] or "_" for part in parts)
+
+
+def unique(name: str, taken: Collection[str]) -> str:
+    """The name, with a number behind it if it is taken: names that differ may become one file name."""
+    again, found = 1, name
+    while found in taken:
+        again += 1
+        found = f"{name}-{again}"
+    return found
 
 
 def _column(config: RunConfig) -> Column:

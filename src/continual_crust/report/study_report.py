@@ -21,6 +21,7 @@ from continual_crust.report.cells import (
     build_grid,
     noise_words,
     safe_name,
+    unique,
 )
 from continual_crust.report.drawing import png, svg
 from continual_crust.report.figures import contact_sheet
@@ -98,6 +99,7 @@ class _StudyPart:
         self.name = name
         self.out = out
         self.grid = build_grid(study)
+        self.written: list[str] = []
 
     def html(self, heading: bool) -> str:
         """The part of the page; a study that is alone on it needs no heading of its own."""
@@ -177,14 +179,16 @@ class _StudyPart:
         """Contact sheets for the noisiest version of each data set, of the first seed that has one."""
         parts = []
         for dataset in self._datasets():
-            column = self._noisiest(dataset)
-            sheets = [
-                self._sheet(row, column, *found) for row in self.grid.rows if (found := self._memory(row, column))
-            ]
-            if sheets:
+            columns = [column for column in self.grid.columns if column.dataset == dataset]
+            for column in sorted(columns, key=lambda column: -column.noise.level):
+                memories = {row: found for row in self.grid.rows if (found := self._memory(row, column))}
+                if not memories:
+                    continue
+                sheets = [self._sheet(row, column, *found) for row, found in memories.items()]
                 wrong = "corrupted" if column.noise.kind not in (NoiseKind.LABEL, NoiseKind.NONE) else "mislabelled"
                 framed = f'<span class="wrong">Red frame</span>: {wrong}.' if column.noise.level else ""
                 parts.append(f'<p class="caption">{text(_words(column))}. {framed}</p>{_side(sheets)}')
+                break
         return "\n".join(parts)
 
     def _memory(self, row: Row, column: Column) -> tuple[Run, list[ClassMemory]] | None:
@@ -225,7 +229,8 @@ class _StudyPart:
 
     def _figure(self, shown: Shown, *name: str, caption: str = "", raster: bool = False) -> str:
         """Write a figure as SVG and PNG, and return it as an image that needs no file."""
-        path = self.out / "figures" / safe_name(self.name, *name)
+        path = self.out / "figures" / unique(safe_name(self.name, *name), self.written)
+        self.written.append(path.name)
         vector, pixels = svg(shown.figure), png(shown.figure)
         if raster:
             pixels = _fewer_colours(pixels)
@@ -311,10 +316,5 @@ def _unique(names: Sequence[str]) -> list[str]:
     """The names, those that occur again with a number behind."""
     found: list[str] = []
     for name in names:
-        again = 1
-        unique = name
-        while unique in found:
-            again += 1
-            unique = f"{name}-{again}"
-        found.append(unique)
+        found.append(unique(name, found))
     return found

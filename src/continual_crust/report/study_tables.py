@@ -7,7 +7,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 from continual_crust.report.cells import (
@@ -23,6 +23,7 @@ from continual_crust.report.cells import (
     Summary,
     noise_words,
     safe_name,
+    unique,
 )
 
 MARKS = {1: "▲", 0: "", -1: "▼"}
@@ -73,13 +74,14 @@ def study_tables(study_id: str, grid: Grid) -> list[StudyTable]:
         if len(noises) > 1
         else [list(grid.columns)]
     )
-    tables = []
+    tables: list[StudyTable] = []
     for measure in (ACCURACY, FORGETTING, PURITY, SECONDS, SELECTION):
         if not grid.measured(measure) and measure is not ACCURACY:
             continue
         for part in parts:
             if part:
-                tables.append(_table(study_id, grid, measure, part, len(parts) > 1))
+                table = _table(study_id, grid, measure, part, len(parts) > 1)
+                tables.append(replace(table, name=unique(table.name, [other.name for other in tables])))
     return tables
 
 

@@ -2,7 +2,7 @@
 
 from continual_crust.theory.descent import Descent, Step, descend
 from continual_crust.theory.jacobian import Combination, Dense, Jacobian, Matrix, Weighted, difference
-from continual_crust.theory.learner import ClassReport, TheoryReport, theory_report
+from continual_crust.theory.learner import ClassReport, TheoryReport, theory_report, watched_descent
 from continual_crust.theory.outputs import Outputs
 from continual_crust.theory.quantities import Measurement, average_jacobian, measure
 from continual_crust.theory.spectrum import gram, lanczos, singular_values, spectral_norm
@@ -46,4 +46,5 @@ __all__ = [
     "theorem_2",
     "theorem_for",
     "theory_report",
+    "watched_descent",
 ]

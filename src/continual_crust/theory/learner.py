@@ -16,9 +16,10 @@ from continual_crust.data.samples import Samples
 from continual_crust.data.stream import Stream
 from continual_crust.errors import InputError
 from continual_crust.strategies.base import Strategy
+from continual_crust.theory.descent import Descent, descend
 from continual_crust.theory.jacobian import MEMORY
 from continual_crust.theory.outputs import MARGIN, Outputs
-from continual_crust.theory.quantities import Measurement, measure
+from continual_crust.theory.quantities import Measurement, cluster_sizes, measure
 from continual_crust.theory.theorems import Theorem, theorem_for
 
 MOST_SAMPLES = 1000
@@ -85,51 +86,104 @@ def theory_report(
     on_progress
         Called before each class with its name, how many are done and how many there are.
     """
-    strategy, stream = finished.strategy, finished.stream
-    names = stream.dataset.class_names
-    known = {names[label]: label for label, kept in strategy.memory.items() if len(kept)}
-    if not known:
-        raise InputError(f"method '{strategy.name}' keeps no memory, so there is no coreset; choose one that does.")
-    chosen = list(known) if classes is None else list(classes)
-    missing = [name for name in chosen if name not in known]
-    if missing:
-        raise InputError(f"there is no memory of class '{missing[0]}'; known: {', '.join(known)}.")
-    everything = stream.joined().samples
+    known = _remembered(finished)
     reports = []
-    for position, name in enumerate(chosen):
+    for position, name in enumerate(known if classes is None else classes):
         if on_progress is not None:
-            on_progress(f"class {name}", position, len(chosen))
-        label = known[name]
-        kept = strategy.memory[label]
-        samples = _some(everything.of_class(label), kept.ids.cpu(), most_samples)
-        measured = _measured(strategy, stream, samples, kept.ids.cpu(), label, view, memory)
+            on_progress(f"class {name}", position, len(known if classes is None else classes))
+        measured = _ClassData.of(finished, name, view, most_samples).measure(memory)
         reports.append(ClassReport(name, measured, theorem_for(measured)))
+    strategy, stream = finished.strategy, finished.stream
     return TheoryReport(strategy.name, stream.dataset.name, view, tuple(reports))
 
 
-def _measured(
-    strategy: Strategy, stream: Stream, samples: Samples, kept: Tensor, label: int, view: str, memory: int
-) -> Measurement:
-    network, truth = strategy.network, stream.truth
-    outputs = Outputs.of(network.model, view=view, label=None if view == "all" else label)
+def watched_descent(finished: Finished, name: str, steps: int, *, view: str = "log_odds") -> Descent:
+    """Go on from a learner's weights by plain gradient descent on one class's coreset, checking the lemma at each step.
 
-    def inputs_of(images: Tensor) -> Tensor:
-        return network.normalized(images.to(network.device)).to(outputs.start)
+    α and β are those the theorems define, as measured before the first step; the learner itself stays as it is.
 
-    inputs = inputs_of(samples.images)
-    coreset = _positions(samples.ids, kept).to(network.device)
-    outputs = outputs.scaled_to(inputs[coreset])
-    return measure(
-        outputs,
-        outputs.start,
-        inputs,
-        outputs.targets(samples.labels.to(network.device)),
-        coreset,
-        margin=MARGIN,
-        noisy=~truth.is_clean(samples.ids),
-        clean=inputs_of(stream.clean_images_of(samples.ids)) if truth.perturbed.any() else None,
-        memory=memory,
+    Parameters
+    ----------
+    finished
+        A run with its learner and its stream.
+    name
+        The class.
+    steps
+        How many steps to take; each writes out the coreset's Jacobian a few times.
+    view
+        Which numbers of the classifier are f.
+    """
+    data = _ClassData.of(finished, name, view, MOST_SAMPLES)
+    measured = data.measure(MEMORY)
+    return descend(
+        data.outputs,
+        data.outputs.start,
+        data.inputs[data.coreset],
+        data.targets[data.coreset],
+        steps=steps,
+        alpha=measured.alpha,
+        beta=measured.beta,
+        weights=cluster_sizes(data.outputs, data.outputs.start, data.inputs, data.coreset),
     )
+
+
+def _remembered(finished: Finished) -> dict[str, int]:
+    """The classes that have a memory, by name."""
+    names, strategy = finished.stream.dataset.class_names, finished.strategy
+    known = {names[label]: label for label, kept in strategy.memory.items() if len(kept)}
+    if not known:
+        raise InputError(f"method '{strategy.name}' keeps no memory, so there is no coreset; choose one that does.")
+    return known
+
+
+@dataclass(frozen=True)
+class _ClassData:
+    """A class as the theory sees it: f, all its images, and which of them are kept."""
+
+    outputs: Outputs
+    inputs: Tensor
+    targets: Tensor
+    coreset: Tensor
+    noisy: Tensor
+    clean: Tensor | None
+
+    @classmethod
+    def of(cls, finished: Finished, name: str, view: str, most_samples: int) -> _ClassData:
+        known = _remembered(finished)
+        if name not in known:
+            raise InputError(f"there is no memory of class '{name}'; known: {', '.join(known)}.")
+        label, network, stream = known[name], finished.strategy.network, finished.stream
+        kept = finished.strategy.memory[label].ids.cpu()
+        samples = _some(stream.joined().samples.of_class(label), kept, most_samples)
+        outputs = Outputs.of(network.model, view=view, label=None if view == "all" else label)
+
+        def inputs_of(images: Tensor) -> Tensor:
+            return network.normalized(images.to(network.device)).to(outputs.start)
+
+        inputs = inputs_of(samples.images)
+        coreset = _positions(samples.ids, kept).to(network.device)
+        perturbed = bool(stream.truth.perturbed.any())
+        return cls(
+            outputs=outputs.scaled_to(inputs[coreset]),
+            inputs=inputs,
+            targets=outputs.targets(samples.labels.to(network.device)),
+            coreset=coreset,
+            noisy=~stream.truth.is_clean(samples.ids),
+            clean=inputs_of(stream.clean_images_of(samples.ids)) if perturbed else None,
+        )
+
+    def measure(self, memory: int) -> Measurement:
+        return measure(
+            self.outputs,
+            self.outputs.start,
+            self.inputs,
+            self.targets,
+            self.coreset,
+            margin=MARGIN,
+            noisy=self.noisy,
+            clean=self.clean,
+            memory=memory,
+        )
 
 
 def _some(samples: Samples, kept: Tensor, most: int) -> Samples:

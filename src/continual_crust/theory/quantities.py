@@ -211,6 +211,13 @@ def assignment(jacobian: Matrix, chosen: Matrix, coreset: Tensor, samples: int, 
     return nearest
 
 
+def cluster_sizes(function: Function, parameters: Tensor, inputs: Tensor, coreset: Tensor) -> Tensor:
+    """How many samples each kept one stands for, r."""
+    jacobian = written_out(Jacobian(function, parameters, inputs))
+    chosen = _picked(jacobian, function, parameters, inputs, coreset)
+    return torch.bincount(assignment(jacobian, chosen, coreset, len(inputs)), minlength=len(coreset))
+
+
 def average_jacobian(
     function: Function, start: Tensor, step: Tensor, inputs: Tensor, nodes: int = NODES
 ) -> Combination:

@@ -19,14 +19,16 @@ from continual_crust.strategies import Training, strategy_named
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.result import versions, write_atomically
-from continual_crust.studies.run import execute
-from continual_crust.theory.learner import TheoryReport, finite, median, theory_report
+from continual_crust.studies.run import FinishedRun, execute
+from continual_crust.theory.learner import TheoryReport, finite, median, theory_report, watched_descent
 from continual_crust.theory.quantities import Measurement
 from continual_crust.theory.theorems import Status, Theorem
 
 LABEL_LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 PERTURBED_LEVELS = (0.2, 0.4, 0.6, 0.8)
 SEEDS = 3
+DESCENT_STEPS = 10
+"""Steps of gradient descent taken from the first seed's learners without noise and with the most of each kind."""
 _NUMBERS = tuple(field.name for field in fields(Measurement) if field.name != "perturbed")
 
 
@@ -65,9 +67,10 @@ def sweep(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write to {out} ({error.strerror}); choose another --out.") from None
-    levels = [(NoiseKind.LABEL, level) for level in label_levels]
-    levels += [(NoiseKind.SALT_AND_PEPPER, level) for level in perturbed_levels]
-    plan = [(seed, Noise(kind, level) if level else Noise()) for kind, level in levels for seed in range(seeds)]
+    flipped = [_noise(NoiseKind.LABEL, level) for level in label_levels]
+    perturbed = [_noise(NoiseKind.SALT_AND_PEPPER, level) for level in perturbed_levels]
+    watched = {Noise(), *flipped[-1:], *perturbed[-1:]}
+    plan = [(seed, noise) for noise in dict.fromkeys(flipped + perturbed) for seed in range(seeds)]
     data = load_dataset("digits")
     rows = []
     for position, (seed, noise) in enumerate(plan):
@@ -92,6 +95,7 @@ def sweep(
                 "accuracy": finished.result.accuracy,
                 "purity": finished.result.purity,
                 **row_of(theory_report(finished)),
+                "descent": _descents(finished) if seed == 0 and noise in watched else None,
             }
         )
     if on_progress is not None:
@@ -101,6 +105,10 @@ def sweep(
     write_atomically(path, json.dumps(finite(about | {"rows": rows}), indent=1, allow_nan=False) + "\n")
     write_atomically(out / "theory_digits.png", png(theory_figure(rows)))
     return path
+
+
+def _noise(kind: NoiseKind, level: float) -> Noise:
+    return Noise(kind, level) if level else Noise()
 
 
 def row_of(report: TheoryReport) -> dict[str, Any]:
@@ -126,6 +134,19 @@ def row_of(report: TheoryReport) -> dict[str, Any]:
         for position, condition in enumerate(theorems[0].conditions)
     }
     return row
+
+
+def _descents(finished: FinishedRun) -> dict[str, int]:
+    """Steps of gradient descent on every class's coreset: how many the lemma speaks about, how many keep its bound."""
+    names = finished.stream.dataset.class_names
+    kept = [names[label] for label, samples in finished.strategy.memory.items() if len(samples)]
+    steps = [step for name in kept for step in watched_descent(finished, name, DESCENT_STEPS).steps]
+    return {
+        "steps": len(steps),
+        "conditions_hold": sum(step.conditions_hold for step in steps),
+        "bound_kept": sum(step.keeps_bound for step in steps),
+        "violations": sum(step.conditions_hold and not step.keeps_bound for step in steps),
+    }
 
 
 def _allowed_share(theorem: Theorem, measured: Measurement) -> float | None:

@@ -1,0 +1,86 @@
+"""The commands that look at what was done: ``continual-crust report`` and ``continual-crust theory``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from continual_crust.errors import InputError
+
+console = Console()
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of a study, finished or not, or a folder of such folders.")],
+    out: Annotated[Path | None, typer.Option(help="Where to write, by default report/ in that folder.")] = None,
+) -> None:
+    """Turn a study's results into a page, with its tables as Markdown, CSV and LaTeX and its figures as SVG and PNG."""
+    from continual_crust.report.study_report import write_report
+
+    with console.status("writing the report"):
+        page = write_report(folder, out)
+    console.print(Text.assemble(("open ", "dim"), str(page), (" in a browser", "dim")), soft_wrap=True)
+
+
+def theory(
+    folder: Annotated[Path | None, typer.Argument(help="Folder of a finished run.", show_default=False)] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder that holds the run's data, by default data/.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Measure digits learners at every level of noise instead of one run.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for theory.json, by default the run's; with --sweep, by default runs/theory."),
+    ] = None,
+) -> None:
+    """Measure the two theorems' quantities on a learner and say which of their conditions hold."""
+    if sweep == (folder is not None):
+        raise InputError("theory needs either the folder of a run or --sweep; for example: theory runs/my-run.")
+    if folder is None:
+        _sweep(out or Path("runs/theory"))
+        return
+    from continual_crust.data import load_dataset
+    from continual_crust.studies.result import write_atomically
+    from continual_crust.studies.run import choose_device, load_run, read_config
+    from continual_crust.theory import theory_report
+    from continual_crust.theory.printing import print_report
+
+    config = read_config(folder)
+    with console.status(f"reading {config.dataset}"):
+        dataset = load_dataset(config.dataset, data_root, image_size=config.image_size, crop=config.crop)
+    finished = load_run(folder, dataset, choose_device(device))
+    with _bar() as advance:
+        measured = theory_report(finished, on_progress=advance)
+    print_report(measured, console)
+    target = out or folder
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        write_atomically(target / "theory.json", json.dumps(measured.as_dict(), indent=1, allow_nan=False) + "\n")
+    except OSError as error:
+        raise InputError(f"cannot write to {target} ({error.strerror}); choose another --out.") from None
+    console.print(Text.assemble(("written to ", "dim"), str(target / "theory.json")), soft_wrap=True)
+
+
+def _sweep(out: Path) -> None:
+    from continual_crust.theory.sweep import sweep
+
+    with _bar() as advance:
+        path = sweep(out, advance)
+    console.print(Text.assemble(("written to ", "dim"), f"{path} and {path.with_suffix('.png')}"), soft_wrap=True)
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[str, int, int], None]]:
+    from continual_crust.progress import progress_bar
+
+    with progress_bar(console) as bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
