@@ -123,6 +123,9 @@ def test_runs_are_finished_begun_or_broken(study):
         ("versions", []),
         ("seed", 7),
         ("method", "replay"),
+        ("noise", "label:0.3"),
+        ("noise", "rain"),
+        ("noise", 0.4),
     ],
 )
 def test_a_result_that_cannot_be_is_told_not_shown(study, field, value):
@@ -132,6 +135,11 @@ def test_a_result_that_cannot_be_is_told_not_shown(study, field, value):
     (read,) = read_studies(study)
     assert not read.runs
     assert "run it again" in read.problems[0][1]
+
+
+def test_one_noise_may_be_written_in_two_ways(study):
+    write_run(study, config(), result_of(config(), noise="label:0.400"))
+    assert len(read_studies(study)[0].finished) == 1
 
 
 def test_what_was_not_measured_is_fine(study):

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from continual_crust.data.noise import Noise
 from continual_crust.errors import InputError
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.paper import PaperTable, paper_table
@@ -150,9 +151,14 @@ def _read_run(path: Path) -> Run:
 
 def _wrong_with(result: RunResult, config: RunConfig) -> str | None:
     """The first field that is not what it should be: JSON says nothing about types."""
-    expected = (config.method, config.dataset, str(config.noise), config.seed)
-    if (result.method, result.dataset, result.noise, result.seed) != expected:
-        return "method, data set, noise or seed"
+    if (result.method, result.dataset, result.seed) != (config.method, config.dataset, config.seed):
+        return "method, data set or seed"
+    try:
+        # Compared by meaning: 0.5 has been written in more than one way.
+        if Noise.parse(result.noise) != config.noise:
+            return "noise"
+    except (InputError, AttributeError):
+        return "noise"
     matrix = result.accuracy_matrix
     if (
         not _is_list(matrix)
