@@ -8,8 +8,9 @@ import torch
 
 from continual_crust.errors import InputError
 from continual_crust.report.figures import contact_sheet, png
-from continual_crust.report.mosaic import FRAME, GAP, ROW_GAP, SIDE, evenly, mosaic
+from continual_crust.report.mosaic import FRAME, GAP, ROW_GAP, mosaic
 from continual_crust.report.styles import WRONG
+from continual_crust.studies.memory import SIDE, evenly
 
 RED = np.frombuffer(bytes.fromhex(WRONG[1:]), np.uint8)
 

@@ -19,9 +19,9 @@ from continual_crust.errors import InputError
 from continual_crust.report.curves import forgotten_so_far, seen_so_far
 from continual_crust.report.drawing import png, svg
 from continual_crust.report.figures import accuracy_matrix, accuracy_over_experiences
-from continual_crust.report.memory import KEPT, load_memory, save_memory
 from continual_crust.report.study_figures import critical_difference_diagram
 from continual_crust.report.study_report import write_report
+from continual_crust.studies.memory import KEPT, load_memory, save_memory
 from continual_crust.studies.run import FinishedRun
 from test_report_study_data import config, result_of, write_memory, write_run, write_study
 

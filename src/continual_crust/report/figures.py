@@ -26,9 +26,10 @@ from continual_crust.report.drawing import (
     short,
     some_of,
 )
-from continual_crust.report.mosaic import FRAME, ROW_GAP, evenly, mosaic
+from continual_crust.report.mosaic import FRAME, ROW_GAP, mosaic
 from continual_crust.report.styles import WRONG, style_of
 from continual_crust.report.tables import by_method, percent
+from continual_crust.studies.memory import evenly
 from continual_crust.studies.result import RunResult, write_atomically
 
 __all__ = ["accuracy_matrix", "accuracy_over_experiences", "contact_sheet", "png", "purity_by_method", "save"]

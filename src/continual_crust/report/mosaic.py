@@ -6,16 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
-from torch.nn import functional
 
 from continual_crust.report.styles import WRONG
+from continual_crust.studies.memory import SIDE, shrunk
 
 Picture = npt.NDArray[np.uint8]
 
-SIDE = 40
-"""Side that images are brought to: smaller ones grow by the whole number that fits, larger ones shrink."""
 FRAME = 6
 """Thickness of the red frame in pixels. It lies around the image and covers nothing of it."""
 GAP = 3
@@ -23,25 +20,6 @@ GAP = 3
 ROW_GAP = 14
 """White between rows, more than between neighbours so that rows read as rows."""
 _RED = tuple(bytes.fromhex(WRONG.removeprefix("#")))
-
-
-def evenly(count: int, most: int) -> list[int]:
-    """At most `most` of `count` positions, first and last among them, in order.
-
-    >>> evenly(3, 5), evenly(100, 4)
-    ([0, 1, 2], [0, 33, 66, 99])
-    """
-    return list(range(count)) if count <= most else [int(at) for at in np.linspace(0, count - 1, most).round()]
-
-
-def shrunk(images: Tensor, side: int) -> Tensor:
-    """Images as bytes, (n, channels, height, width), none longer than `side`; smaller ones stay as they are."""
-    height, width = images.shape[2:]
-    longest = max(height, width)
-    if longest <= side or not len(images):
-        return images
-    size = (max(1, round(height * side / longest)), max(1, round(width * side / longest)))
-    return functional.interpolate(images.float(), size, mode="area").round().to(torch.uint8)
 
 
 def mosaic(rows: Sequence[Tensor], is_clean: Sequence[Tensor]) -> Picture:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from continual_crust.report.figures import accuracy_matrix, accuracy_over_experiences, contact_sheet, save
-from continual_crust.report.memory import memory_by_class
 from continual_crust.report.styles import style_of
+from continual_crust.studies.memory import memory_by_class
 from continual_crust.studies.run import FinishedRun
 
 __all__ = ["memory_by_class", "write_run_figures"]

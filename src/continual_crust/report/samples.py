@@ -6,7 +6,8 @@ import torch
 from matplotlib.figure import Figure
 
 from continual_crust.data import Dataset
-from continual_crust.report.mosaic import evenly, mosaic
+from continual_crust.report.mosaic import mosaic
+from continual_crust.studies.memory import evenly
 
 PER_CLASS = 12
 

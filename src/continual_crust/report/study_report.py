@@ -26,7 +26,6 @@ from continual_crust.report.cells import (
 from continual_crust.report.drawing import png, svg
 from continual_crust.report.figures import contact_sheet
 from continual_crust.report.matrix_viewer import SCRIPT, Matrix, viewer
-from continual_crust.report.memory import ClassMemory, load_memory
 from continual_crust.report.significance import Comparison, comparisons
 from continual_crust.report.study_data import Run, StudyData, read_studies
 from continual_crust.report.study_figures import (
@@ -48,6 +47,7 @@ from continual_crust.report.study_sections import (
 )
 from continual_crust.report.study_style import study_css
 from continual_crust.report.study_tables import StudyTable, as_csv, as_latex, as_markdown, study_tables
+from continual_crust.studies.memory import ClassMemory, load_memory
 from continual_crust.studies.result import write_atomically
 
 PER_ROW = 25

@@ -10,9 +10,9 @@ from pathlib import Path
 import yaml
 
 from continual_crust.data import Dataset, load_dataset
-from continual_crust.report.memory import save_memory
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.folder import Runs, claimed
+from continual_crust.studies.memory import save_memory
 from continual_crust.studies.result import write_atomically
 from continual_crust.studies.run import Progress, choose_device, execute
 from continual_crust.studies.tensorboard import Scalars

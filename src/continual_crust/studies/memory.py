@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from continual_crust.report.mosaic import SIDE, evenly, shrunk
 from continual_crust.studies.result import write_atomically
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 KEPT = 40
 """Images of a class that are kept for looking at."""
+SIDE = 40
+"""Side that they are brought to in a picture: smaller ones grow by the whole number that fits, larger ones shrink."""
 
 
 @dataclass(frozen=True)
@@ -98,3 +100,22 @@ def load_memory(path: Path) -> list[ClassMemory] | None:
         )
         for row, name in enumerate(names)
     ]
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """At most `most` of `count` positions, first and last among them, in order.
+
+    >>> evenly(3, 5), evenly(100, 4)
+    ([0, 1, 2], [0, 33, 66, 99])
+    """
+    return list(range(count)) if count <= most else [int(at) for at in np.linspace(0, count - 1, most).round()]
+
+
+def shrunk(images: Tensor, side: int) -> Tensor:
+    """Images as bytes, (n, channels, height, width), none longer than `side`; smaller ones stay as they are."""
+    height, width = images.shape[2:]
+    longest = max(height, width)
+    if longest <= side or not len(images):
+        return images
+    size = (max(1, round(height * side / longest)), max(1, round(width * side / longest)))
+    return functional.interpolate(images.float(), size, mode="area").round().to(torch.uint8)
