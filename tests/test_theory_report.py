@@ -20,7 +20,7 @@ from continual_crust.studies.run import FinishedRun, execute
 from continual_crust.theory import TheoryReport, theory_report, watched_descent
 from continual_crust.theory import sweep as sweeping
 from continual_crust.theory.learner import finite, median
-from continual_crust.theory.printing import number, print_report
+from continual_crust.theory.printing import number, print_report, print_sweep
 
 QUICK = Training(phase1_epochs=4, phase2_epochs=1, memory_per_class=8)
 DOCUMENT = Path(__file__).parents[1] / "docs" / "theory.md"
@@ -172,6 +172,10 @@ def test_the_sweep_writes_a_table_and_a_figure(
         assert row["descent"]["violations"] == 0
     assert rows[0]["iterations_stated"] is None
     assert rows[2]["e_j1"] > 0
+    text = io.StringIO()
+    print_sweep(path, Console(file=text, width=250))
+    for expected in ("none", "label:0.4", "salt_and_pepper:0.5", "steps, corrected"):
+        assert expected in text.getvalue()
 
 
 def test_both_kinds_of_noise_share_their_axes() -> None:
@@ -181,10 +185,13 @@ def test_both_kinds_of_noise_share_their_axes() -> None:
         for noise, level in (("none", 0.0), ("label", 0.2), ("label", 0.5), ("salt_and_pepper", 0.8))
     ]
     rows[1]["iterations_stated"] = None
-    for axes in theory_figure(rows).axes:
+    panels = theory_figure(rows).axes
+    for position, axes in enumerate(panels):
         flipped, perturbed = axes.get_lines()[:2]
         assert list(flipped.get_xdata()) == [0.0, 0.2, 0.5]
-        assert list(perturbed.get_xdata()) == [0.0, 0.8]
+        # What Theorem 2 allows without noise is nothing.
+        assert list(perturbed.get_xdata()) == ([0.8] if position == 1 else [0.0, 0.8])
+    assert len(panels) == 3
 
 
 def test_numbers_for_people() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -34,6 +37,25 @@ _PERTURBED: tuple[tuple[str, str], ...] = (
     ("E max", "e_max"),
     ("E_J1", "e_j1"),
     ("E_J2", "e_j2"),
+)
+
+
+_SWEPT: tuple[tuple[str, str], ...] = (
+    ("accuracy", "accuracy"),
+    ("ρ kept", "noise_in_coreset"),
+    ("σ min", "sigma_min"),
+    ("‖J‖", "norm"),
+    ("ε", "epsilon"),
+    ("ε / ‖J‖", "relative_epsilon"),
+    ("allowed", "allowed_relative_epsilon"),
+    ("α", "alpha"),
+    ("β", "beta"),
+    ("η", "eta"),
+    ("‖r₀‖", "residual"),
+    ("L", "smoothness"),
+    *_PERTURBED,
+    ("steps, stated", "iterations_stated"),
+    ("steps, corrected", "iterations_corrected"),
 )
 
 
@@ -93,13 +115,37 @@ def iterations_table(report: TheoryReport) -> Table:
     return table
 
 
+def print_sweep(path: Path, console: Console) -> None:
+    """Show the file that :func:`continual_crust.theory.sweep.sweep` wrote: medians over classes, then over seeds."""
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    table = Table(title="Theorems 1 and 2 on digits, against the noise", title_justify="left")
+    table.add_column("noise")
+    for heading, _ in _SWEPT:
+        table.add_column(heading, justify="right")
+    for noise, values in swept(rows):
+        table.add_row(noise, *(number(value) for value in values))
+    console.print(table)
+
+
+def swept(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[float | None]]]:
+    """For each noise, in order of appearance, the median over its seeds of every column."""
+    noises = list(dict.fromkeys((row["noise"], row["level"]) for row in rows))
+    groups = {noise: [row for row in rows if (row["noise"], row["level"]) == noise] for noise in noises}
+    return [
+        (kind if kind == "none" else f"{kind}:{level:g}", [median(row[name] for row in group) for _, name in _SWEPT])
+        for (kind, level), group in groups.items()
+    ]
+
+
 def number(value: float | None) -> str:
     """Three digits, or a dash for what has no value.
 
-    >>> number(0.01234), number(1234567), number(None), number(25)
-    ('0.0123', '1.23e+06', '–', '25')
+    >>> number(0.01234), number(12345.6), number(1234567), number(None), number(25)
+    ('0.0123', '12,346', '1.23e+06', '–', '25')
     """
-    return "–" if value is None else f"{value:.3g}" if isinstance(value, float) or value >= 10**6 else f"{value:,}"
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 10**6 else f"{value:.3g}"
 
 
 def _sides(conditions: Sequence[Condition]) -> tuple[Text, str, str, Text]:
