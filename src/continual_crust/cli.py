@@ -202,6 +202,8 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the page and its figures.")] = Path("runs/demo"),
 ) -> None:
     """Compare replay with both CRUST methods on small noisy digits, and show what each remembered."""
+    import torch
+
     from continual_crust.data import Noise, NoiseKind, load_dataset
     from continual_crust.progress import RunProgress, progress_bar
     from continual_crust.report.demo_page import demo_run, write_demo_page
@@ -210,6 +212,8 @@ def demo(
     from continual_crust.studies.defaults import defaults_for
     from continual_crust.studies.run import choose_device, execute, prepare_folder
 
+    # More threads gain nothing on networks this small, and lose much on a machine that is busy otherwise.
+    torch.set_num_threads(1)
     data = load_dataset("digits")
     # One learning rate for all, so that nothing but the memory differs.
     defaults = defaults_for("digits", NoiseKind.LABEL)

@@ -22,8 +22,8 @@ from continual_crust.theory.outputs import MARGIN, Outputs
 from continual_crust.theory.quantities import Measurement, cluster_sizes, measure
 from continual_crust.theory.theorems import Theorem, theorem_for
 
-MOST_SAMPLES = 1000
-"""Images of a class that are looked at, beside its memory."""
+MOST_SAMPLES = 500
+"""Images of a class that are looked at, its memory among them."""
 
 
 class Finished(Protocol):
@@ -80,7 +80,7 @@ def theory_report(
     classes
         Names of the classes to look at; all that have a memory if not given.
     most_samples
-        Of a larger class only so many images are looked at, evenly spread, and its memory.
+        Of a larger class only so many images are looked at: its memory and others, evenly spread.
     memory
         Bytes of Jacobian to hold at a time.
     on_progress

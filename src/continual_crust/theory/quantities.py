@@ -88,7 +88,8 @@ class Measurement:
     target: float
     """Residual at which every coreset sample is on its label's side, ν: half the margin."""
     smoothness: float | None
-    """Largest ‖J(W') - J(W)‖ / ‖W' - W‖ met along the step, a lower bound on L; none where there is no step."""
+    """The larger ‖J(W') - J(W)‖ / ‖W' - W‖ near the start and at the end of the step, a lower bound on L; none where
+    there is no step."""
     linearization: float
     """‖average Jacobian along the step - J(W)‖, on the images as given."""
     e_j1: float
@@ -282,7 +283,7 @@ class _Path:
         length = float(self.step.norm())
         if length == 0:
             return None
-        places = [place for place, _ in quadrature(self.nodes)] + [1.0]
+        places = (quadrature(self.nodes)[0][0], 1.0)
         return max(self._norm(difference(self._at(place, inputs), at_start)) / (place * length) for place in places)
 
     def _at(self, place: float, inputs: Tensor) -> Matrix:

@@ -19,8 +19,8 @@ from continual_crust.errors import InputError, unknown_name
 from continual_crust.theory.jacobian import MEMORY, Dense, Matrix, blocks, fits, rows_in, written_out
 
 METHODS = ("auto", "dense", "gram", "lanczos")
-TOLERANCE = 1e-6
-"""Relative error at which the largest eigenvalue counts as found."""
+TOLERANCE = 1e-4
+"""Relative error, by a bound that is far from tight, at which the largest eigenvalue counts as found."""
 MOST_PRODUCTS = 200
 
 
