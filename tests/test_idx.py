@@ -166,4 +166,4 @@ def test_random_bytes_are_refused(folder: Path, noise: bytes, beginning: bytes) 
 def test_a_changed_byte_is_refused_or_harmless(folder: Path, data: st.DataObject) -> None:
     content = bytearray(gzip.compress(idx(images(TEST)), mtime=0))
     content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
-    load_with(folder, bytes(content))
+    assert load_with(folder, bytes(content)) in (True, False)  # anything but InputError would have come through

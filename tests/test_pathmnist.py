@@ -164,7 +164,7 @@ def test_changed_bytes_are_refused_or_harmless(folder: Path, data: st.DataObject
     places = st.one_of(st.integers(0, 200), st.integers(len(content) - 500, len(content) - 1))
     for place in data.draw(st.lists(places, min_size=1, max_size=3)):
         content[place] = data.draw(st.integers(0, 255))
-    load_with(folder, bytes(content))
+    assert load_with(folder, bytes(content)) in (True, False)  # anything but InputError would have come through
 
 
 @given(st.binary(max_size=150))
