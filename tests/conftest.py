@@ -16,14 +16,24 @@ def digits() -> Dataset:
 @pytest.fixture(scope="session")
 def few_digits(digits: Dataset) -> Dataset:
     """Four classes with 40 training images each: a run takes a second."""
-    keep = [(digits.train_labels == label).nonzero().flatten()[:40] for label in range(4)]
-    index = torch.cat(keep)
-    test = (digits.test_labels < 4).nonzero().flatten()
+    return first_classes(digits, 4, images=40)
+
+
+@pytest.fixture(scope="session")
+def six_digits(digits: Dataset) -> Dataset:
+    """Six classes with all their images: a third of the time of ten."""
+    return first_classes(digits, 6, images=1000)
+
+
+def first_classes(dataset: Dataset, classes: int, images: int) -> Dataset:
+    """The first classes of a data set, with at most so many training images each."""
+    train = torch.cat([(dataset.train_labels == label).nonzero().flatten()[:images] for label in range(classes)])
+    test = (dataset.test_labels < classes).nonzero().flatten()
     return Dataset(
-        "few_digits",
-        digits.train_images[index],
-        digits.train_labels[index],
-        digits.test_images[test],
-        digits.test_labels[test],
-        digits.class_names[:4],
+        f"{dataset.name}_{classes}",
+        dataset.train_images[train],
+        dataset.train_labels[train],
+        dataset.test_images[test],
+        dataset.test_labels[test],
+        dataset.class_names[:classes],
     )

@@ -32,8 +32,9 @@ import cross_check
 
 
 @pytest.mark.parametrize("method", list(cross_check.METHODS))
-def test_final_accuracy_agrees_over_three_seeds(method: str, digits: Dataset) -> None:
-    comparison = cross_check.compare(method, digits, Noise(), seeds=[0, 1, 2])
+def test_final_accuracy_agrees_over_three_seeds(method: str, six_digits: Dataset) -> None:
+    """Six digits rather than ten, for time; results/cross_check_avalanche.json has all ten."""
+    comparison = cross_check.compare(method, six_digits, Noise(), seeds=[0, 1, 2])
     assert abs(comparison.difference) <= 0.05, comparison
 
 
