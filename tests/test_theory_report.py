@@ -17,7 +17,7 @@ from continual_crust.report.theory_figure import theory_figure
 from continual_crust.strategies import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.run import FinishedRun, execute
-from continual_crust.theory import TheoryReport, theory_report, watched_descent
+from continual_crust.theory import TheoryReport, coverage, theory_report, watched_descent
 from continual_crust.theory import sweep as sweeping
 from continual_crust.theory.learner import finite, median
 from continual_crust.theory.printing import number, print_report, print_sweep
@@ -139,6 +139,19 @@ def test_descent_from_a_learners_weights(perturbed_run: FinishedRun, perturbed: 
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
+def test_clean_or_covering(few_digits: Dataset) -> None:
+    rows = coverage(learned(few_digits, "label:0.3"), sizes=(5, 40, 1000))
+    assert len(rows) == 9
+    by_key = {(row.rule, row.k): row for row in rows}
+    for rule in ("centrality", "facility_location", "random"):
+        # Everything covers everything, and holds all the noise there is.
+        assert by_key[rule, 1000].relative_epsilon == 0
+        assert by_key[rule, 1000].noise_in_coreset == pytest.approx(0.3, abs=0.05)
+        assert by_key[rule, 40].relative_epsilon < by_key[rule, 5].relative_epsilon
+    assert by_key["centrality", 5].noise_in_coreset < by_key["facility_location", 5].noise_in_coreset
+    assert by_key["centrality", 5].relative_epsilon > by_key["facility_location", 5].relative_epsilon
+
+
 def test_what_has_no_coreset_is_told(few_digits: Dataset, perturbed_run: FinishedRun) -> None:
     with pytest.raises(InputError, match="method 'naive' keeps no memory"):
         theory_report(learned(few_digits, "none", "naive"))
@@ -150,7 +163,8 @@ def test_the_sweep_writes_a_table_and_a_figure(
     few_digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeping, "load_dataset", lambda name: few_digits)
-    monkeypatch.setattr(sweeping, "DESCENT_STEPS", 2)
+    monkeypatch.setattr(sweeping, "DESCENT_STEPS", 1)
+    monkeypatch.setattr(sweeping, "coverage", lambda finished: [])
     calls = []
     path = sweeping.sweep(
         tmp_path / "new",
@@ -168,8 +182,9 @@ def test_the_sweep_writes_a_table_and_a_figure(
         assert row["relative_epsilon"] > 0
         assert row["iterations_corrected"] >= 0
         assert all(sum(counts["as_written"].values()) == 4 for counts in row["conditions"].values())
-        assert row["descent"]["steps"] == 4 * 2
+        assert row["descent"]["steps"] == 4
         assert row["descent"]["violations"] == 0
+        assert row["coverage"] == []
     assert rows[0]["iterations_stated"] is None
     assert rows[2]["e_j1"] > 0
     text = io.StringIO()

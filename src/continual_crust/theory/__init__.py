@@ -1,5 +1,6 @@
 """What can be promised: the two theorems of the paper, measured on a trained learner and its coresets."""
 
+from continual_crust.theory.coverage import Coverage, coverage
 from continual_crust.theory.descent import Descent, Step, descend
 from continual_crust.theory.jacobian import Combination, Dense, Jacobian, Matrix, Weighted, difference
 from continual_crust.theory.learner import ClassReport, TheoryReport, theory_report, watched_descent
@@ -21,6 +22,7 @@ __all__ = [
     "ClassReport",
     "Combination",
     "Condition",
+    "Coverage",
     "Dense",
     "Descent",
     "Iterations",
@@ -35,6 +37,7 @@ __all__ = [
     "Weighted",
     "average_jacobian",
     "contraction",
+    "coverage",
     "descend",
     "difference",
     "gram",

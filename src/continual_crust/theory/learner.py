@@ -17,9 +17,9 @@ from continual_crust.data.stream import Stream
 from continual_crust.errors import InputError
 from continual_crust.strategies.base import Strategy
 from continual_crust.theory.descent import Descent, descend
-from continual_crust.theory.jacobian import MEMORY
+from continual_crust.theory.jacobian import MEMORY, Jacobian, Matrix, written_out
 from continual_crust.theory.outputs import MARGIN, Outputs
-from continual_crust.theory.quantities import Measurement, cluster_sizes, measure
+from continual_crust.theory.quantities import Measurement, measure, replacement
 from continual_crust.theory.theorems import Theorem, theorem_for
 
 MOST_SAMPLES = 500
@@ -86,12 +86,12 @@ def theory_report(
     on_progress
         Called before each class with its name, how many are done and how many there are.
     """
-    known = _remembered(finished)
+    known = remembered(finished)
     reports = []
     for position, name in enumerate(known if classes is None else classes):
         if on_progress is not None:
             on_progress(f"class {name}", position, len(known if classes is None else classes))
-        measured = _ClassData.of(finished, name, view, most_samples).measure(memory)
+        measured = ClassData.of(finished, name, view, most_samples).measure(memory)
         reports.append(ClassReport(name, measured, theorem_for(measured)))
     strategy, stream = finished.strategy, finished.stream
     return TheoryReport(strategy.name, stream.dataset.name, view, tuple(reports))
@@ -113,21 +113,22 @@ def watched_descent(finished: Finished, name: str, steps: int, *, view: str = "l
     view
         Which numbers of the classifier are f.
     """
-    data = _ClassData.of(finished, name, view, MOST_SAMPLES)
-    measured = data.measure(MEMORY)
+    data = ClassData.of(finished, name, view)
+    f, start, measured = data.outputs, data.outputs.start, data.measure()
+    sizes = replacement(data.jacobian(), f, start, data.inputs, data.coreset).sizes
     return descend(
-        data.outputs,
-        data.outputs.start,
+        f,
+        start,
         data.inputs[data.coreset],
         data.targets[data.coreset],
         steps=steps,
         alpha=measured.alpha,
         beta=measured.beta,
-        weights=cluster_sizes(data.outputs, data.outputs.start, data.inputs, data.coreset),
+        weights=sizes,
     )
 
 
-def _remembered(finished: Finished) -> dict[str, int]:
+def remembered(finished: Finished) -> dict[str, int]:
     """The classes that have a memory, by name."""
     names, strategy = finished.stream.dataset.class_names, finished.strategy
     known = {names[label]: label for label, kept in strategy.memory.items() if len(kept)}
@@ -137,19 +138,26 @@ def _remembered(finished: Finished) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class _ClassData:
+class ClassData:
     """A class as the theory sees it: f, all its images, and which of them are kept."""
 
+    samples: Samples
+    """Everything that was given the class, or some of it."""
     outputs: Outputs
     inputs: Tensor
+    """The samples' images as the network wants them."""
     targets: Tensor
     coreset: Tensor
+    """Positions of the kept samples."""
     noisy: Tensor
+    """Which samples are flipped or perturbed."""
     clean: Tensor | None
+    """The inputs without their perturbation, if the stream has any."""
 
     @classmethod
-    def of(cls, finished: Finished, name: str, view: str, most_samples: int) -> _ClassData:
-        known = _remembered(finished)
+    def of(cls, finished: Finished, name: str, view: str = "log_odds", most_samples: int = MOST_SAMPLES) -> ClassData:
+        """Look a class up by its name."""
+        known = remembered(finished)
         if name not in known:
             raise InputError(f"there is no memory of class '{name}'; known: {', '.join(known)}.")
         label, network, stream = known[name], finished.strategy.network, finished.stream
@@ -164,6 +172,7 @@ class _ClassData:
         coreset = _positions(samples.ids, kept).to(network.device)
         perturbed = bool(stream.truth.perturbed.any())
         return cls(
+            samples=samples,
             outputs=outputs.scaled_to(inputs[coreset]),
             inputs=inputs,
             targets=outputs.targets(samples.labels.to(network.device)),
@@ -172,7 +181,12 @@ class _ClassData:
             clean=inputs_of(stream.clean_images_of(samples.ids)) if perturbed else None,
         )
 
-    def measure(self, memory: int) -> Measurement:
+    def jacobian(self, memory: int = MEMORY) -> Matrix:
+        """Of all samples at the learner's weights; in memory if it fits."""
+        return written_out(Jacobian(self.outputs, self.outputs.start, self.inputs), memory)
+
+    def measure(self, memory: int = MEMORY) -> Measurement:
+        """Everything the theorems are made of."""
         return measure(
             self.outputs,
             self.outputs.start,

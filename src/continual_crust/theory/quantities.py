@@ -146,11 +146,8 @@ def measure(
         raise InputError(f"label margin {margin} is not above 0; labels of different classes must differ.")
     noise = torch.zeros(len(inputs)) if noisy is None else noisy.double().cpu()
     jacobian = written_out(Jacobian(function, parameters, inputs), memory)
-    chosen = _picked(jacobian, function, parameters, inputs, coreset)
-    nearest = assignment(jacobian, chosen, coreset, len(inputs), memory)
-    sizes = torch.bincount(nearest, minlength=len(coreset))
-    replaced = _picked(jacobian, function, parameters, inputs, coreset[nearest])
-    epsilon = spectral_norm(difference(jacobian, replaced), memory)
+    stand_in = replacement(jacobian, function, parameters, inputs, coreset, memory)
+    chosen, sizes, epsilon = stand_in.chosen, stand_in.sizes, stand_in.epsilon
     norm_given = spectral_norm(jacobian, memory)
     given = singular_values(chosen, memory=memory)
 
@@ -212,11 +209,30 @@ def assignment(jacobian: Matrix, chosen: Matrix, coreset: Tensor, samples: int, 
     return nearest
 
 
-def cluster_sizes(function: Function, parameters: Tensor, inputs: Tensor, coreset: Tensor) -> Tensor:
+@dataclass(frozen=True)
+class Replacement:
+    """A class's Jacobian after every sample became the kept sample nearest to it."""
+
+    chosen: Matrix
+    """The kept samples' rows."""
+    sizes: Tensor
     """How many samples each kept one stands for, r."""
-    jacobian = written_out(Jacobian(function, parameters, inputs))
+    epsilon: float
+    """The norm of what the replacement changed."""
+
+
+def replacement(
+    jacobian: Matrix, function: Function, parameters: Tensor, inputs: Tensor, coreset: Tensor, memory: int = MEMORY
+) -> Replacement:
+    """Let the coreset stand in for all inputs, whose Jacobian is given too, as it may be in memory already."""
     chosen = _picked(jacobian, function, parameters, inputs, coreset)
-    return torch.bincount(assignment(jacobian, chosen, coreset, len(inputs)), minlength=len(coreset))
+    nearest = assignment(jacobian, chosen, coreset, len(inputs), memory)
+    replaced = _picked(jacobian, function, parameters, inputs, coreset[nearest])
+    return Replacement(
+        chosen=chosen,
+        sizes=torch.bincount(nearest, minlength=len(coreset)),
+        epsilon=spectral_norm(difference(jacobian, replaced), memory),
+    )
 
 
 def average_jacobian(

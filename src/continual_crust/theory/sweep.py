@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.result import versions, write_atomically
 from continual_crust.studies.run import FinishedRun, execute
-from continual_crust.theory.learner import TheoryReport, finite, median, theory_report, watched_descent
+from continual_crust.theory.coverage import coverage
+from continual_crust.theory.learner import TheoryReport, finite, median, remembered, theory_report, watched_descent
 from continual_crust.theory.quantities import Measurement
 from continual_crust.theory.theorems import Status, Theorem
 
@@ -87,6 +88,7 @@ def sweep(
             strategy_named(method).default_selector,
         )
         finished = execute(config, data, torch.device("cpu"))
+        close_look = seed == 0 and noise in watched
         rows.append(
             {
                 "noise": noise.kind.value,
@@ -95,7 +97,8 @@ def sweep(
                 "accuracy": finished.result.accuracy,
                 "purity": finished.result.purity,
                 **row_of(theory_report(finished)),
-                "descent": _descents(finished) if seed == 0 and noise in watched else None,
+                "descent": _descents(finished) if close_look else None,
+                "coverage": [asdict(part) for part in coverage(finished)] if close_look else None,
             }
         )
     if on_progress is not None:
@@ -138,9 +141,7 @@ def row_of(report: TheoryReport) -> dict[str, Any]:
 
 def _descents(finished: FinishedRun) -> dict[str, int]:
     """Steps of gradient descent on every class's coreset: how many the lemma speaks about, how many keep its bound."""
-    names = finished.stream.dataset.class_names
-    kept = [names[label] for label, samples in finished.strategy.memory.items() if len(samples)]
-    steps = [step for name in kept for step in watched_descent(finished, name, DESCENT_STEPS).steps]
+    steps = [step for name in remembered(finished) for step in watched_descent(finished, name, DESCENT_STEPS).steps]
     return {
         "steps": len(steps),
         "conditions_hold": sum(step.conditions_hold for step in steps),
