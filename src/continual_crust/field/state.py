@@ -1,0 +1,300 @@
+"""The folder STATE, in which a learner lives between commands.
+
+::
+
+    STATE/
+      lock                        held by whoever learns; the operating system lets go of it with the process
+      generations/000007/         the learner as the last command left it
+        SHA256SUMS                checksums of all other files, as `sha256sum --check` reads them
+        manifest.json             what it is: settings, classes, batches
+        learner.safetensors       weights, normalisation, state of the random generators
+        memory.safetensors        the coresets: images, labels, ids, weights
+        seen-00000.safetensors    every image ever given as class 0: see `continual_crust.field.seen`
+        seen-00001.safetensors    … and so on for each class
+      generations/000006/         the one before, for the day the newest is damaged
+      work/                       of a `learn` under way: decoded images and how far training has come; it may be
+                                  deleted at any time, and then that `learn` starts over
+
+A generation is written beside the others under a name that starts with a dot, forced to disk, and then renamed: it is
+there whole or not at all. The newest whose files match their checksums is *the* state; one that does not match is
+passed over, with a sentence about it. Only plain numbers, text and JSON are read from any of these files, never a
+pickle (`tensor_file` says why in this layout). The same learning gives the same bytes in every file.
+
+`manifest.json`::
+
+    {
+      "format": "continual-crust state",
+      "version": 1,
+      "settings": {...},              what `ContinualLearner` was made with, and what it chose: model, image shape, ...
+      "classes": [                    in the order in which they were learned; position = index used everywhere
+        {"name": "cat", "seen": 120, "kept": 25, "looks_wrong": 31,
+         "noise": {"estimate": 0.26, "low": 0.19, "high": 0.34}}     share of wrong labels in its last batch; or null
+      ],
+      "batches": [                    one for each `learn`
+        {"source": "/home/me/photos", "label": null, "images": 240, "skipped": 2, "classes": ["cat", "dog"]}
+      ]
+    }
+
+A class name is a text or a whole number, as the labels were given. `source` is the folder the files of that batch are
+relative to, or null where arrays were given; `label` is `--label`. `kept` and `seen` count rows of the class's
+``seen`` file; `looks_wrong` those whose score is below one half and that nobody marked.
+
+For a page that shows all this::
+
+    state = StateFolder(path).newest()
+    for index, entry in enumerate(state.manifest["classes"]):
+        seen = state.seen(index)
+        for name, kept, score, other, thumbnail in zip(
+            seen.names(), seen.kept, seen.score, seen.other, seen.thumbnails
+        ): ...
+
+Marks come back as a CSV file with the columns ``file,class,mark,new_class``: a name from ``seen.names()``, the class's
+name, ``right``, ``wrong`` or ``other``, and for ``other`` the class it belongs to.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import filelock
+from torch import Tensor
+
+from continual_crust.errors import InputError
+from continual_crust.field.seen import Seen
+from continual_crust.field.tensor_file import NotATensorFile, unpack
+
+FORMAT, VERSION = "continual-crust state", 1
+SUMS = "SHA256SUMS"
+_NUMBER = re.compile(r"\d{6,12}")
+_SUM_LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9._-]+)")
+
+
+class Damaged(ValueError):
+    """A generation is not as it was written; says why."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One complete state of a learner. Files are checked against their checksums whenever they are read."""
+
+    path: Path
+    manifest: dict[str, Any]
+    checksums: Mapping[str, str]
+    passed_over: tuple[str, ...] = field(default=())
+    """One sentence for each newer generation that is damaged."""
+
+    @property
+    def number(self) -> int:
+        """Counts up with every `learn`."""
+        return int(self.path.name)
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """The arrays in one of its files."""
+        try:
+            return unpack(_checked(self.path, name, self.checksums))
+        except NotATensorFile as error:
+            raise Damaged(f"{name} is not a file of arrays: {error}") from None
+
+    def seen(self, index: int) -> Seen:
+        """Every image ever given as the class of this index."""
+        name = seen_file(index)
+        try:
+            return Seen.from_tensors(self.tensors(name))
+        except NotATensorFile as error:
+            raise Damaged(f"{name} is no record of images: {error}") from None
+
+    @classmethod
+    def read(cls, path: Path) -> Generation:
+        """Open a generation, checking every file in it; raises `Damaged`."""
+        try:
+            sums = _parsed_sums((path / SUMS).read_bytes())
+        except OSError as error:
+            raise Damaged(f"{SUMS} cannot be read: {error.strerror}") from None
+        if "manifest.json" not in sums:
+            raise Damaged(f"{SUMS} does not name manifest.json")
+        for name in sums:
+            _check(path, name, sums)
+        return cls(path, _parsed_manifest(_checked(path, "manifest.json", sums)), sums)
+
+
+@dataclass(frozen=True)
+class StateFolder:
+    """The folder; nothing is read or made before it is asked for."""
+
+    path: Path
+
+    @property
+    def work(self) -> Path:
+        """Where an unfinished `learn` keeps what it has done so far."""
+        return self.path / "work"
+
+    def numbers(self) -> list[int]:
+        """Of all generations there are, good or damaged, rising."""
+        try:
+            entries = list((self.path / "generations").iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be read ({error.strerror}); check its permissions.") from None
+        return sorted(int(entry.name) for entry in entries if _NUMBER.fullmatch(entry.name))
+
+    def exists(self) -> bool:
+        """Whether anything was ever learned here."""
+        return bool(self.numbers())
+
+    def newest(self) -> Generation:
+        """The newest generation that is as it was written."""
+        passed_over: list[str] = []
+        for number in reversed(self.numbers()):
+            path = self._place(number)
+            try:
+                generation = Generation.read(path)
+            except Damaged as error:
+                passed_over.append(f"generation {number} in {self.path} is damaged ({error})")
+                continue
+            return Generation(generation.path, generation.manifest, generation.checksums, tuple(passed_over))
+        if passed_over:
+            raise InputError(f"no generation in {self.path} is whole: {passed_over[0]}; restore it from a copy.")
+        raise InputError(f"there is no learner in {self.path}; make one with: continual-crust learn {self.path} DIR.")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only process that changes this folder, which is made where it is missing."""
+        with told_as_unwritable(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(self.path / "lock", blocking=False)
+            try:
+                lock.acquire()
+            except filelock.Timeout:
+                raise InputError(f"another process is learning into {self.path}; wait until it is done.") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def write(self, files: Mapping[str, bytes]) -> Generation:
+        """Add a generation, as a whole or not at all, and forget those before the last good one.
+
+        The caller holds the lock. `files` are by name, ``manifest.json`` among them.
+        """
+        numbers = self.numbers()
+        number = numbers[-1] + 1 if numbers else 1
+        keep = {number}
+        if numbers:
+            keep.add(self.newest().number)
+        place = self._place(number)
+        partial = place.with_name(f".{place.name}.partial")
+        with told_as_unwritable(self.path):
+            shutil.rmtree(partial, ignore_errors=True)
+            try:
+                partial.mkdir(parents=True)
+                sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+                for name, content in files.items():
+                    _write_through(partial / name, content)
+                _write_through(partial / SUMS, "".join(f"{sums[name]}  {name}\n" for name in sums).encode())
+                _sync_folder(partial)
+                os.rename(partial, place)
+                _sync_folder(place.parent)
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+        for old in set(numbers) - keep:
+            # What cannot be deleted does no harm: a newer generation is there.
+            shutil.rmtree(self._place(old), ignore_errors=True)
+        return Generation.read(place)
+
+    def _place(self, number: int) -> Path:
+        return self.path / "generations" / f"{number:06d}"
+
+
+def seen_file(index: int) -> str:
+    """Name of the file about the images of one class."""
+    return f"seen-{index:05d}.safetensors"
+
+
+@contextmanager
+def told_as_unwritable(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusal to write into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "the learner is as it was before; make room and repeat the command"
+        else:
+            remedy = "the learner is as it was before; choose another folder or mend its permissions"
+        raise InputError(f"cannot write to {path} ({error.strerror or error}); {remedy}.") from None
+
+
+def _write_through(path: Path, content: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _check(path: Path, name: str, sums: Mapping[str, str]) -> None:
+    hashed = hashlib.sha256()
+    try:
+        with (path / name).open("rb") as file:
+            while part := file.read(1 << 20):
+                hashed.update(part)
+    except OSError as error:
+        raise Damaged(f"{name} cannot be read: {error.strerror}") from None
+    if hashed.hexdigest() != sums[name]:
+        raise Damaged(f"{name} does not match its checksum")
+
+
+def _checked(path: Path, name: str, sums: Mapping[str, str]) -> bytes:
+    try:
+        content = (path / name).read_bytes()
+    except OSError as error:
+        raise Damaged(f"{name} cannot be read: {error.strerror}") from None
+    if hashlib.sha256(content).hexdigest() != sums.get(name):
+        raise Damaged(f"{name} does not match its checksum")
+    return content
+
+
+def _parsed_sums(content: bytes) -> dict[str, str]:
+    sums = {}
+    for line in content.decode("ascii", "replace").splitlines():
+        match = _SUM_LINE.fullmatch(line)
+        if match is None:
+            raise Damaged(f"{SUMS} has a line that is no checksum")
+        sums[match[2]] = match[1]
+    return sums
+
+
+def _parsed_manifest(content: bytes) -> dict[str, Any]:
+    try:
+        manifest = json.loads(content.decode())
+    except (ValueError, RecursionError):
+        raise Damaged("manifest.json is not JSON") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise Damaged("manifest.json is not that of a learner")
+    if manifest.get("version") != VERSION:
+        raise InputError(
+            f"this state has version {manifest.get('version')} of its format and this program reads {VERSION}; "
+            "use the program's version that wrote it, or a newer one."
+        )
+    for name, kind in (("settings", dict), ("classes", list), ("batches", list)):
+        if not isinstance(manifest.get(name), kind):
+            raise Damaged(f"manifest.json has no {name}")
+    return manifest
