@@ -1,0 +1,53 @@
+"""Selectors as Avalanche exemplar selection strategies."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Any
+
+from avalanche.training.storage_policy import ExemplarsSelectionStrategy
+
+from continual_crust.integrations.avalanche.network import candidates_from, positions_by_group
+from continual_crust.integrations.avalanche.ordering import ordered_coreset
+from continual_crust.randomness import generator_for, seed_for
+from continual_crust.selection.selectors import SelectorConfig
+
+
+class CoresetSelection(ExemplarsSelectionStrategy):  # type: ignore[misc]
+    """Any selector as an Avalanche exemplar selection strategy, for `ParametricBuffer` and others.
+
+    Avalanche asks for an order of *all* samples and cuts it off where the memory ends. Samples that the selector
+    would not take at any size, as CosineCRUST drops small clusters, come last. Where a buffer is not grouped by class,
+    classes take turns, so that it is balanced wherever it is cut.
+
+    Parameters
+    ----------
+    selector
+        A name among ``SELECTORS``, such as ``"crust"`` or ``"cosine_crust"``, or a whole configuration.
+    seed
+        For selectors that draw. The program's own random state is left alone.
+    """
+
+    def __init__(self, selector: SelectorConfig | str = "crust", *, seed: int = 0) -> None:
+        self.selector = SelectorConfig(selector) if isinstance(selector, str) else selector
+        self.seed = seed
+        self._questions = 0
+
+    def make_sorted_indices(self, strategy: Any, data: Any) -> list[int]:
+        """Positions of all samples, those to keep longest first."""
+        turns = []
+        for positions in positions_by_group(data).values():
+            order = self.coreset(strategy, data.subset(positions), len(positions))
+            last = sorted(set(range(len(positions))).difference(order))
+            turns.append([positions[index] for index in (*order, *last)])
+        return [position for turn in zip_longest(*turns) for position in turn if position is not None]
+
+    def coreset(self, strategy: Any, data: Any, size: int) -> list[int]:
+        """Positions of at most `size` samples of a data set of one task and class, the most valuable first."""
+        # A count of questions instead of a generator, because checkpoints cannot always hold generators.
+        self._questions += 1
+        if size == 0 or len(data) == 0:
+            return []
+        purpose = f"avalanche/{self._questions}"
+        candidates = candidates_from(strategy, data, seed_for(self.seed, f"{purpose}/transforms"))
+        return ordered_coreset(self.selector, candidates, size, generator_for(self.seed, purpose))
