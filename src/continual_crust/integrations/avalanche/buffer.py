@@ -68,6 +68,11 @@ class CoresetBuffer(BalancedExemplarsBuffer):  # type: ignore[misc]
         super().__init__(max_size, adaptive_size, total_num_classes)
         self.selection = CoresetSelection(selector, seed=seed)
 
+    @property
+    def buffer(self) -> Any:
+        """All coresets as one data set. Empty ones are left out, because Avalanche loses the labels behind them."""
+        return concat_datasets([kept.buffer for kept in self.buffer_groups.values() if len(kept.buffer)])
+
     def post_adapt(self, agent: Any, exp: Any) -> None:
         """Choose the coresets of an experience's classes."""
         self.update_from_dataset(exp.dataset, agent)

@@ -25,11 +25,16 @@ BATCH_SIZE = 128
 
 def positions_by_group(data: Any) -> dict[Group, list[int]]:
     """Where the samples of each task and class are, in order of first appearance."""
-    labels = [int(label) for label in data.targets] if len(data) else []
+    if not len(data):
+        return {}
+    if getattr(data, "targets", None) is None:
+        raise InputError(
+            "the data set has no targets, which coresets need; make it with Avalanche's as_classification_dataset."
+        )
     tasks = getattr(data, "targets_task_labels", None)
     positions: dict[Group, list[int]] = defaultdict(list)
-    for position, label in enumerate(labels):
-        positions[(0 if tasks is None else int(tasks[position]), label)].append(position)
+    for position, label in enumerate(data.targets):
+        positions[(0 if tasks is None else int(tasks[position]), int(label))].append(position)
     return dict(positions)
 
 
