@@ -51,7 +51,8 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, o
     path = tmp_path_factory.mktemp("reference") / "small"
     folder = StudyFolder.create(path, parse_study(SMALL, "small"), SMALL)
     events = list(local_engine(workers=1)(list(folder.study.runs()), Workplace(path, device="cpu")))
-    assert [event.kind for event in events] == ["done"] * 4
+    assert [event.kind for event in events if event.kind != "experience"] == ["done"] * 4
+    assert [event.learned for event in events if event.kind == "experience"] == [*range(1, 10)] * 4
     return measured(path)
 
 
@@ -116,6 +117,18 @@ def test_a_stopped_run_goes_on_from_its_last_experience(folder: StudyFolder, ref
     assert measured(folder.path)[name] == reference[name]
 
 
+def test_threads_stop_when_nobody_listens_any_more(folder: StudyFolder, reference) -> None:
+    runs = list(folder.study.runs())
+    events = local_engine(workers=1)(runs, Workplace(folder.path, device="cpu"))
+    first = next(events)
+    assert first.kind == "experience"
+    events.close()  # what an interrupt does to it
+    assert measured(folder.path) == {}
+    assert (folder.path / "runs" / first.run / "checkpoint.pt").exists()
+    list(local_engine(workers=1)(runs, Workplace(folder.path, device="cpu")))
+    assert measured(folder.path) == reference
+
+
 def test_two_processes_never_do_the_same_run(folder: StudyFolder) -> None:
     config = next(iter(folder.study.runs()))
     with claimed(folder.run_folder(config)) as is_ours:
@@ -149,7 +162,7 @@ def test_a_failing_run_does_not_stop_the_others(folder: StudyFolder, monkeypatch
 
     monkeypatch.setattr(Replay, "learn", fail)
     events = list(local_engine(workers=1)(list(folder.study.runs()), Workplace(folder.path, device="cpu")))
-    assert [event.kind for event in events] == ["failed", "done"] * 2
+    assert [event.kind for event in events if event.kind != "experience"] == ["failed", "done"] * 2
     assert "a device went away" in events[0].problem
 
 

@@ -55,7 +55,9 @@ def run(
         str | None, typer.Option(metavar="I/N", help="Do only every N-th run, from the I-th (1 to N): for job arrays.")
     ] = None,
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
-    workers: Annotated[int | None, typer.Option(min=1, help="local: processes; by default one a core.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="local: runs at a time; by default one a core, up to ten on a GPU.")
+    ] = None,
     address: Annotated[
         str | None, typer.Option(help="ray: address of a cluster; by default one is started here.")
     ] = None,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import nn
 
 from continual_crust.errors import unknown_name
 from continual_crust.models.simple_cnn import simple_cnn
 from continual_crust.models.torchvision_models import efficientnet_v2_s, resnet18
+from continual_crust.randomness import seeded_globally
 
 MODELS: dict[str, Callable[[tuple[int, int, int], int, bool], nn.Module]] = {
     "simple_cnn": simple_cnn,
@@ -38,6 +38,5 @@ def build_model(
     """
     if name not in MODELS:
         raise unknown_name("model", name, MODELS)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every GPU too, for good
+    with seeded_globally(seed):
         return MODELS[name](image_shape, classes, pretrained)

@@ -81,7 +81,7 @@ class Strategy(ABC):
         self.training = training or Training()
         self.selector = selector or self.default_selector
         self.options = self.options_type() if options is None else options
-        self.network = Network(model, torch.device(device))
+        self.network = Network(model, torch.device(device), self.training.precision)
         self.memory: dict[int, Samples] = {}
         self.selection_seconds = 0.0
         self._observer = observer
@@ -124,8 +124,7 @@ class Strategy(ABC):
     def learn(self, experience: Experience) -> None:
         """Learn an experience's classes and remember some of its samples. Its data may be forgotten afterwards."""
         self.network.measure_normalization(experience.samples.images)
-        with self._randomness.in_force():
-            self._learn(experience.classes, experience.samples.to(self.network.device))
+        self._learn(experience.classes, experience.samples.to(self.network.device))
         self._end_phase()
 
     @abstractmethod
@@ -160,7 +159,9 @@ class Strategy(ABC):
     def _phase(self, loss: Loss | None = None) -> Phase:
         """A stretch of training with a fresh optimizer; by default under weighted cross-entropy."""
         self._end_phase()
-        self._current_phase = Phase(self.network, loss or self._cross_entropy, self.training, self._generator)
+        self._current_phase = Phase(
+            self.network, loss or self._cross_entropy, self.training, self._generator, self._randomness
+        )
         return self._current_phase
 
     def _end_phase(self) -> None:

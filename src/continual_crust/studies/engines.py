@@ -1,24 +1,30 @@
-"""Where a study's runs are done: in processes of this machine, or on Ray."""
+"""Where a study's runs are done: on the cores or the GPU of this machine, or on Ray."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from queue import Empty
+from queue import Empty, Queue
 from typing import Any
 
 import torch
 
 from continual_crust.errors import InputError
 from continual_crust.studies.config import RunConfig
+from continual_crust.studies.run import choose_device
 from continual_crust.studies.study import run_id
-from continual_crust.studies.work import Workplace, work_on
+from continual_crust.studies.work import Report, Workplace, work_on
 
 POLL_SECONDS = 0.2
+MOST_RUNS_ON_A_GPU = 10
+"""More gain nothing: with ten runs of even the smallest network the GPU is full."""
+MEMORY_OF_A_RUN = 6 << 30
+"""What the largest of our networks needs to train, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -38,32 +44,52 @@ Engine = Callable[[Sequence[RunConfig], Workplace], Iterator[Event]]
 
 
 def local_engine(workers: int | None) -> Engine:
-    """Processes on this machine.
+    """This machine.
 
-    As many as there are cores, each with one thread, since small networks gain nothing from more. On a GPU one by one
-    in this process: several processes would take turns on it and gain nothing, unless CUDA's MPS is running.
+    On CPUs a process for each core with one thread each, since small networks gain nothing from more. On a GPU threads
+    of this process: steps are recorded graphs, and those of several runs fill the GPU together, where processes would
+    take turns on it.
     """
 
     def engine(configs: Sequence[RunConfig], place: Workplace) -> Iterator[Event]:
-        on_gpu = place.device != "cpu" and torch.cuda.is_available()
-        count = workers or (1 if on_gpu else (os.cpu_count() or 1))
-        if count == 1 or len(configs) == 1:
-            yield from _one_by_one(configs, place)
-        else:
-            yield from _in_processes(configs, place, min(count, len(configs)))
+        device = choose_device(place.device)
+        if device.type == "cuda":
+            yield from _in_threads(configs, place, min(workers or _runs_that_fit(device), len(configs)), device)
+            return
+        count = min(workers or os.cpu_count() or 1, len(configs))
+        yield from _in_processes(configs, place, count) if count > 1 else _in_threads(configs, place, 1, device)
 
     return engine
 
 
-def _one_by_one(configs: Sequence[RunConfig], place: Workplace) -> Iterator[Event]:
-    for config in configs:
-        threads = torch.get_num_threads()
+def _runs_that_fit(device: torch.device) -> int:
+    free, _ = torch.cuda.mem_get_info(device)
+    return max(1, min(MOST_RUNS_ON_A_GPU, free // MEMORY_OF_A_RUN))
+
+
+def _in_threads(configs: Sequence[RunConfig], place: Workplace, workers: int, device: torch.device) -> Iterator[Event]:
+    events: Queue[Event] = Queue()
+    stopping = threading.Event()
+
+    def attempt(config: RunConfig) -> Event:
         torch.set_num_threads(1)  # as in every other engine: more threads give other last bits
+        stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        with torch.cuda.stream(stream):
+            return _attempt(
+                config,
+                place,
+                lambda run, learned, count: events.put(Event(run, "experience", learned, count)),
+                stopping.is_set,
+            )
+
+    with ThreadPoolExecutor(workers) as pool:
         try:
-            event = _attempt(config, place)
-        finally:
-            torch.set_num_threads(threads)
-        yield event
+            yield from _collect({pool.submit(attempt, config) for config in configs}, events)
+        except BaseException:
+            # A thread cannot be ended from outside; each ends itself after its epoch.
+            stopping.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _in_processes(configs: Sequence[RunConfig], place: Workplace, workers: int) -> Iterator[Event]:
@@ -109,10 +135,15 @@ def _attempt_and_tell(config: RunConfig, place: Workplace) -> Event:
     return _attempt(config, place, lambda run, learned, count: _events.put(Event(run, "experience", learned, count)))
 
 
-def _attempt(config: RunConfig, place: Workplace, report: Callable[[str, int, int], None] | None = None) -> Event:
+def _attempt(
+    config: RunConfig,
+    place: Workplace,
+    report: Report | None = None,
+    stopped: Callable[[], bool] | None = None,
+) -> Event:
     """Do a run; what is wrong with it is told, and the other runs go on."""
     try:
-        return Event(run_id(config), work_on(config, place, report))
+        return Event(run_id(config), work_on(config, place, report, stopped))
     except InputError as error:
         return Event(run_id(config), "failed", problem=str(error))
     except Exception as error:  # a bug or a device failure in one run must not cost a night of others
@@ -127,6 +158,7 @@ def ray_engine(address: str | None, cpus: float, gpus: float, retries: int) -> E
     """
     try:
         import ray
+        from ray.util.queue import Queue as RayQueue
     except ImportError:
         raise InputError("--engine ray needs Ray; pip install 'continual-crust[ray]'.") from None
 
@@ -136,10 +168,12 @@ def ray_engine(address: str | None, cpus: float, gpus: float, retries: int) -> E
             _connect(ray, address)
         try:
             options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": retries, "retry_exceptions": False}
-            task = ray.remote(**options)(_attempt)
-            open_tasks = {task.remote(config, place): run_id(config) for config in configs}
+            task = ray.remote(**options)(_attempt_on_ray)
+            events = RayQueue(actor_options={"num_cpus": 0})
+            open_tasks = {task.remote(config, place, events): run_id(config) for config in configs}
             while open_tasks:
                 ready, _ = ray.wait(list(open_tasks), timeout=POLL_SECONDS)
+                yield from events.get_nowait_batch(events.qsize())
                 for reference in ready:
                     run = open_tasks.pop(reference)
                     try:
@@ -151,6 +185,10 @@ def ray_engine(address: str | None, cpus: float, gpus: float, retries: int) -> E
                 ray.shutdown()
 
     return engine
+
+
+def _attempt_on_ray(config: RunConfig, place: Workplace, events: Any) -> Event:
+    return _attempt(config, place, lambda run, learned, count: events.put(Event(run, "experience", learned, count)))
 
 
 def _connect(ray: Any, address: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from continual_crust.data import Dataset, load_dataset
+from continual_crust.errors import InputError
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.folder import Runs, claimed
 from continual_crust.studies.memory import save_memory
@@ -34,16 +36,31 @@ class Workplace:
     tensorboard: bool = False
 
 
-def work_on(config: RunConfig, place: Workplace, report: Report | None = None) -> str:
-    """Do one run unless it is done or somebody else is doing it; goes on from its last experience if it was stopped."""
+def work_on(
+    config: RunConfig,
+    place: Workplace,
+    report: Report | None = None,
+    stopped: Callable[[], bool] | None = None,
+) -> str:
+    """Do one run unless it is done or somebody else is doing it; goes on from its last experience if it was stopped.
+
+    `stopped` is asked after every epoch whether to give up.
+    """
     folder = Runs(place.study)
     target = folder.run_folder(config)
     with claimed(target) as is_ours:
         if not is_ours or folder.finished(config) is not None or folder.adopt(config):
             return SKIPPED
         write_atomically(target / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
-        dataset = _dataset(config.dataset, place.data_root, place.download, config.image_size, config.crop)
+        with _reading:
+            dataset = _dataset(config.dataset, place.data_root, place.download, config.image_size, config.crop)
         scalars = Scalars(target / "tensorboard", config.training.epochs) if place.tensorboard else None
+
+        def after_epoch(phase: str, epoch: int, epochs: int, loss: float) -> None:
+            if stopped is not None and stopped():
+                raise InputError("stopped; repeat the command to go on.")
+            if scalars is not None:
+                scalars.after_epoch(phase, epoch, epochs, loss)
 
         def after_experience(learned: int, count: int, progress: Progress) -> None:
             if report is not None:
@@ -55,7 +72,7 @@ def work_on(config: RunConfig, place: Workplace, report: Report | None = None) -
             config,
             dataset,
             choose_device(place.device),
-            observer=scalars.after_epoch if scalars is not None else None,
+            observer=after_epoch if scalars is not None or stopped is not None else None,
             on_experience=scalars.before_experience if scalars is not None else None,
             after_experience=after_experience,
             checkpoint=target / "checkpoint.pt",
@@ -66,6 +83,10 @@ def work_on(config: RunConfig, place: Workplace, report: Report | None = None) -
         finished.result.write(target / "result.json")
         (target / "checkpoint.pt").unlink(missing_ok=True)
         return DONE
+
+
+_reading = threading.Lock()
+"""So that runs in several threads read a data set once."""
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,128 @@
+"""Training steps on CUDA, recorded once as a graph and replayed.
+
+A step of a small network is a hundred kernels of a few microseconds each; launched one by one they keep the GPU
+waiting most of the time. A record gathers its own batch, at a place in the epoch that a counter on the device tells, so
+a replay is one launch and nothing else. Recording executes nothing: every step is taken exactly once.
+
+Replays need neither Python nor anything that is shared, so runs in several threads, each on a stream of its own, fill
+the GPU together and come to the same result as alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import fields
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from continual_crust.data.samples import Samples
+
+
+class RecordedSteps:
+    """Takes an epoch's steps. The first of each batch size runs as it is, for libraries to set themselves up.
+
+    Parameters
+    ----------
+    step
+        Takes one batch of each set.
+    batch_size
+        Of all steps but the last of an epoch.
+    drawing
+        Makes the random generators the step's own, for as long as it is executed or recorded.
+    """
+
+    def __init__(
+        self,
+        step: Callable[..., None],
+        batch_size: int,
+        drawing: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._step = step
+        self._batch_size = batch_size
+        self._drawing = drawing
+        self._stream = torch.cuda.Stream()  # recording is not possible on the default one
+        self._graphs: dict[int, torch.cuda.CUDAGraph | None] = {}
+        self._sources: list[Samples] = []
+        self._sets: list[Samples] = []
+        self._orders: list[Tensor] = []
+        self._within_batch = torch.arange(0)
+        self._counter = torch.zeros(())
+
+    def take(self, sets: Sequence[Samples], orders: Sequence[Tensor], sizes: Sequence[int]) -> None:
+        """Train on batches of these sizes of the first set, and full ones of the second if there is one."""
+        main = torch.cuda.current_stream()
+        self._stream.wait_stream(main)
+        with torch.cuda.stream(self._stream):
+            self._load(sets, orders)
+            for size, steps in groupby(sizes):
+                self._take_equal(size, len(list(steps)))
+        main.wait_stream(self._stream)
+
+    def _take_equal(self, size: int, steps: int) -> None:
+        if size not in self._graphs:
+            with self._drawing(), _fast_products():
+                self._step_at_counter(size)
+            self._graphs[size] = None
+            steps -= 1
+        if not steps:
+            return
+        graph = self._graphs[size]
+        if graph is None:
+            graph = self._graphs[size] = self._record(size)
+        for _ in range(steps):
+            graph.replay()
+
+    def _record(self, size: int) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        with self._drawing(), _fast_products():
+            # Other threads may go on allocating memory meanwhile.
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                self._step_at_counter(size)
+            finally:
+                graph.capture_end()
+        return graph
+
+    def _load(self, sets: Sequence[Samples], orders: Sequence[Tensor]) -> None:
+        """Put an epoch's data where the record looks for it."""
+        fits = len(self._sets) == len(sets) and all(
+            len(new) <= len(held) and len(order) <= len(held_order)
+            for new, held, order, held_order in zip(sets, self._sets, orders, self._orders, strict=True)
+        )
+        if not fits:
+            self._graphs = {}
+            self._sources = []
+            self._sets = [part[torch.arange(len(part), device=part.labels.device)] for part in sets]
+            self._orders = [order.clone() for order in orders]
+            self._within_batch = torch.arange(self._batch_size, device=orders[0].device)
+            self._counter = torch.zeros((), dtype=torch.int64, device=orders[0].device)
+        for number, (part, order) in enumerate(zip(sets, orders, strict=True)):
+            self._orders[number][: len(order)].copy_(order)
+            if len(self._sources) <= number or self._sources[number] is not part:
+                for field in fields(part):
+                    getattr(self._sets[number], field.name)[: len(part)].copy_(getattr(part, field.name))
+        self._sources = list(sets)
+        self._counter.zero_()
+
+    def _step_at_counter(self, size: int) -> None:
+        sizes = [size, self._batch_size]
+        start = self._counter * self._batch_size
+        places = zip(self._sets, self._orders, sizes, strict=False)
+        self._step(*(part[order[start + self._within_batch[:length]]] for part, order, length in places))
+        self._counter += 1
+
+
+@contextmanager
+def _fast_products() -> Iterator[None]:
+    """Matrix products in TF32, as convolutions are by default, and no trial of algorithms, which costs more than it
+    brings and may end differently the next time."""
+    matmul = torch.backends.cuda.matmul
+    before, matmul.allow_tf32 = matmul.allow_tf32, True
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=False, allow_tf32=True):
+            yield
+    finally:
+        matmul.allow_tf32 = before
