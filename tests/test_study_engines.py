@@ -242,5 +242,6 @@ def test_ray_gives_the_same_results_and_survives_a_killed_worker(folder: StudyFo
         kinds.append(event.kind)
     killer.join()
     assert killed
-    assert kinds == ["done"] * 4
+    assert [kind for kind in kinds if kind != "experience"] == ["done"] * 4
+    assert kinds.count("experience") >= 4 * 9 - 2 * 9  # those told by the killed worker may be lost with it
     assert measured(folder.path) == reference
