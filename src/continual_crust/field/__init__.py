@@ -11,3 +11,7 @@ arrays, and the learner lives on between commands:
     learner                 `ContinualLearner`, in Python
     session, review         the same from the command line, interrupted at any moment and continued
 """
+
+from continual_crust.field.learner import ContinualLearner
+
+__all__ = ["ContinualLearner"]

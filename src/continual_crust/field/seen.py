@@ -26,6 +26,7 @@ import hashlib
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -107,7 +108,7 @@ class Seen:
             counts[file] = counts.get(file, 0) + 1
             repeat.append(counts[file])
         more = replace(more, repeat=np.array(repeat, np.int32))
-        joined = {}
+        joined: dict[str, Any] = {}
         for field in fields(self):
             ours, theirs = getattr(self, field.name), getattr(more, field.name)
             joined[field.name] = ours + theirs if isinstance(ours, list) else np.concatenate([ours, theirs])
@@ -181,7 +182,7 @@ def _taken_apart(together: Tensor, ends: Tensor, count: int) -> list[bytes]:
 def digest_of(image: Bytes) -> NDArray[np.uint8]:
     """A short fingerprint of an image's shape and pixels."""
     hashed = hashlib.blake2b(repr(image.shape).encode(), digest_size=_DIGEST_BYTES)
-    hashed.update(np.ascontiguousarray(image))
+    hashed.update(np.ascontiguousarray(image).data)
     return np.frombuffer(hashed.digest(), np.uint8)
 
 

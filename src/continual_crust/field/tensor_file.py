@@ -55,7 +55,8 @@ def pack(tensors: Mapping[str, Tensor]) -> bytes:
     for name, tensor in sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])):
         if tensor.dtype not in _NAMES:
             raise NotATensorFile(f"'{name}' is of type {tensor.dtype}, which has no place in a file")
-        values = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        values = flat.view(torch.uint8).numpy().tobytes() if len(flat) else b""
         end = position + len(values)
         header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [position, end]}
         parts.append(values)
@@ -94,7 +95,8 @@ def unpack(content: bytes) -> dict[str, Tensor]:
         if end - start != math.prod(shape) * dtype.itemsize:
             raise NotATensorFile(f"'{name}' has another size than its shape says")
         # A copy, because the buffer may be read-only and need not be aligned.
-        tensors[name] = torch.from_numpy(body[start:end].copy()).view(dtype).reshape(shape)
+        empty = torch.zeros(shape, dtype=dtype)
+        tensors[name] = torch.from_numpy(body[start:end].copy()).view(dtype).reshape(shape) if end > start else empty
         filled = end
     if filled != len(body):
         raise NotATensorFile("there is more in it than its header names")

@@ -1,0 +1,107 @@
+"""Images in Python: tensors, arrays or a torch data set, as bytes of one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from continual_crust.data.loading import Bytes
+from continual_crust.errors import InputError
+
+Label = str | int
+LARGEST_BYTE = 255
+
+
+def images_and_labels(images: Any, labels: Any) -> tuple[Any, list[Label]]:
+    """What was given to `learn` or `score`, as images and one label for each."""
+    if isinstance(images, Dataset):
+        if labels is not None:
+            raise InputError("a data set brings its own labels; leave the second argument out.")
+        pairs = [images[position] for position in range(len(images))]  # type: ignore[arg-type]
+        if any(not isinstance(pair, (tuple, list)) or len(pair) < 2 for pair in pairs):
+            raise InputError("the data set's items are not pairs of an image and a label; give one that has both.")
+        return [pair[0] for pair in pairs], plain_labels([pair[1] for pair in pairs])
+    if labels is None:
+        raise InputError("the images have no labels; give learn(images, labels) or a data set of pairs.")
+    plain = plain_labels(labels)
+    if len(plain) != len(images):
+        raise InputError(f"there are {len(images)} images but {len(plain)} labels; give one label for each image.")
+    return images, plain
+
+
+def plain_labels(labels: Any) -> list[Label]:
+    """Labels as texts or whole numbers."""
+    if isinstance(labels, (Tensor, np.ndarray)):
+        labels = labels.tolist() if labels.ndim else [labels.item()]
+    return [_plain_label(label) for label in labels]
+
+
+def _plain_label(label: Any) -> Label:
+    if isinstance(label, (Tensor, np.generic)):
+        label = label.item()
+    if isinstance(label, float) and label.is_integer():
+        label = int(label)
+    if not isinstance(label, (str, int)) or isinstance(label, bool):
+        raise InputError(f"{label!r} cannot be a label; use texts or whole numbers.")
+    return label
+
+
+def as_bytes(images: Any, scale: float | None) -> tuple[Bytes, float | None]:
+    """Images as bytes in shape (n, channels, height, width), and the scale that floating-point ones have.
+
+    Parameters
+    ----------
+    images
+        Tensor or array of shape (n, height, width), (n, channels, height, width) or (n, height, width, channels); or
+        a sequence of single images, PIL's included.
+    scale
+        What floating-point values are multiplied by; None to find out: 255 if none is above 1, otherwise 1.
+    """
+    array = _as_array(images)
+    if array.ndim == 3:
+        array = array[:, None]
+    if array.ndim == 4 and array.shape[1] not in (1, 3) and array.shape[3] in (1, 3):
+        array = array.transpose(0, 3, 1, 2)
+    if array.ndim != 4 or not all(array.shape[1:]):
+        raise InputError(
+            f"images have shape {tuple(array.shape)}; give (n, height, width) or (n, channels, height, width)."
+        )
+    if array.dtype == np.uint8:
+        return np.ascontiguousarray(array), scale
+    if array.dtype.kind not in "iuf":
+        raise InputError(f"images are of type {array.dtype}; give bytes or floating-point numbers.")
+    bad = ~np.isfinite(array).all(axis=(1, 2, 3))
+    if bad.any():
+        raise InputError(
+            f"{int(bad.sum())} of {len(array)} images hold NaN or infinity (the first is number {int(bad.argmax())}); "
+            "leave them out or mend them."
+        )
+    if array.dtype.kind == "f":
+        scale = scale or (LARGEST_BYTE if len(array) == 0 or array.max() <= 1 else 1)
+        array = np.round(array.astype(np.float64) * scale)
+    if len(array) and (array.min() < 0 or array.max() > LARGEST_BYTE):
+        raise InputError(
+            f"images have values from {array.min():g} to {array.max():g} on a scale of 0 to {LARGEST_BYTE}; give "
+            "bytes, or floating-point numbers from 0 to 1."
+        )
+    return np.ascontiguousarray(array.astype(np.uint8)), scale
+
+
+def _as_array(images: Any) -> NDArray[Any]:
+    if isinstance(images, Tensor):
+        images = images.detach().cpu()
+        return (images.float() if images.dtype == torch.bfloat16 else images).numpy()  # type: ignore[no-any-return]
+    if isinstance(images, np.ndarray) and images.dtype != object:
+        return images
+    if not isinstance(images, Sequence) and not isinstance(images, np.ndarray):
+        raise InputError(f"images are a {type(images).__name__}; give a tensor, an array or a data set.")
+    singles = [_as_array(image) if isinstance(image, Tensor) else np.asarray(image) for image in images]
+    if len({single.shape for single in singles}) > 1:
+        raise InputError("the images differ in size; bring them to one size, or learn from a folder, which does.")
+    return np.stack(singles) if singles else np.empty((0, 1, 1, 1), np.uint8)

@@ -1,0 +1,248 @@
+"""Continual CRUST for batches that come when they come, one epoch at a time.
+
+The algorithm is that of `continual_crust.strategies.crust`, with what a learner in the field needs on top:
+
+- A batch may bring more images of known classes. Such a class is selected anew, among what was kept of it and what is
+  new; all other coresets stay as they are.
+- After phase 1 every image of the batch is judged (`trust`), while the network has not yet memorised the wrong ones.
+  Those whose label is more likely wrong than right cannot be selected. Images a person vouched for always are.
+- Images are fetched batch by batch, so a batch may be larger than memory.
+- Between any two epochs everything can be saved and taken up again, to the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from continual_crust.data.samples import Samples
+from continual_crust.field.rows import ArrayRows, Rows, RowSamples, StackedRows, chunks
+from continual_crust.field.trust import Assessment, Points, View, assess
+from continual_crust.randomness import seed_for
+from continual_crust.selection.selectors import Candidates, select
+from continual_crust.strategies.crust import ContinualCrust
+from continual_crust.strategies.training import Phase
+
+CANDIDATES = 4000
+"""Images of a class that are looked at when its coreset is selected: enough to choose some hundred from."""
+MEASURED = 2048
+"""Images that brightness and contrast are measured on."""
+LOOK_SIDE = 16
+"""Side an image is shrunk to for what it looks like as a whole."""
+
+OnProgress = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done and how much there is."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images of the classes that are to be learned now, old coresets of those classes among them."""
+
+    rows: Rows
+    labels: Tensor
+    """Class index of each, int64."""
+    ids: Tensor
+    """Row of each in the record of its class, int64."""
+    new: Tensor
+    """Whether it came with this batch, bool."""
+    pinned: Tensor
+    """Whether a person vouched for it, bool."""
+    classes: tuple[int, ...]
+    """To be learned; some may have no image."""
+
+    def of_class(self, label: int) -> Tensor:
+        """Positions of a class's images."""
+        return (self.labels == label).nonzero().flatten()
+
+
+@dataclass
+class Lesson:
+    """How far the learning of a batch has come."""
+
+    phase: int = 1
+    epochs: int = 0
+    """Done in this phase."""
+    assessments: dict[int, Assessment] = field(default_factory=dict)
+    """By class, in the order of the batch; made between the phases."""
+    chosen: dict[int, Tensor] = field(default_factory=dict)
+    """By class, positions in the batch that are in the memory now."""
+    optimizer: dict[str, Tensor] = field(default_factory=dict)
+    """Where the optimizer stands; only filled for saving."""
+
+
+class FieldCrust(ContinualCrust):
+    """Continual CRUST that can be stopped between epochs, and that listens to people."""
+
+    name = "field_crust"
+    summary = "Continual CRUST for batches of any size and order"
+
+    def lesson(self, batch: Batch, lesson: Lesson, on_progress: OnProgress, seed: int) -> Iterator[None]:
+        """Learn a batch, pausing after every epoch; `lesson` tells then how far it has come.
+
+        A lesson that was saved goes on where it stood, if the network was brought back too.
+        """
+        everything = self._everything(batch, lesson, on_progress)
+        if lesson.phase == 1:
+            phase = self._resumed_phase(lesson)
+            for epoch in range(lesson.epochs, self.training.phase1_epochs):
+                if len(everything):
+                    phase.epoch(everything)
+                lesson.epochs = epoch + 1
+                yield
+            lesson.assessments = {label: self._assessed(batch, label, on_progress, seed) for label in batch.classes}
+            lesson.phase, lesson.epochs = 2, 0
+            lesson.optimizer = {}
+        phase = self._resumed_phase(lesson)
+        candidates = {label: self._candidates(batch, lesson, label, seed) for label in batch.classes}
+        self._take(batch, lesson)
+        for epoch in range(lesson.epochs, self.training.phase2_epochs):
+            for label in batch.classes:
+                lesson.chosen[label] = self._choice(batch, candidates[label], label)
+            self._take(batch, lesson)
+            coresets = self.remembered()
+            if coresets is not None:
+                phase.epoch(coresets)
+            lesson.epochs = epoch + 1
+            on_progress("training on what is kept", lesson.epochs, self.training.phase2_epochs)
+            yield
+        if not self.training.phase2_epochs:
+            for label in batch.classes:
+                lesson.chosen[label] = self._choice(batch, candidates[label], label)
+            self._take(batch, lesson)
+        self._end_phase()
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """Where the optimizer of the phase under way stands."""
+        if self._current_phase is None:
+            return {}
+        numbered = self._current_phase._optimizer.state_dict()["state"].items()
+        return {f"{number}.{name}": value for number, values in numbered for name, value in values.items()}
+
+    def looks(
+        self, rows: Rows, positions: Tensor, on_progress: OnProgress | None = None
+    ) -> tuple[Points, Points, Tensor]:
+        """What the network makes of images (of unit length), what they look like, and their logits."""
+        features, looks, logits, done = [], [], [], 0
+        for part in chunks(positions, rows.shape):
+            images = rows.take(part)
+            feature, logit = self.network.evaluate(images.to(self.network.device))
+            features.append(functional.normalize(feature.double(), dim=1).cpu())
+            looks.append(_shrunk(images))
+            logits.append(logit.cpu())
+            done += len(part)
+            if on_progress is not None:
+                on_progress("judging", done, len(positions))
+        return torch.cat(features).numpy(), torch.cat(looks).double().numpy(), torch.cat(logits)
+
+    def _everything(self, batch: Batch, lesson: Lesson, on_progress: OnProgress) -> Samples:
+        """The batch and the memory of all other classes, to train on; on a GPU, already there."""
+        others = [samples for label, samples in self.memory.items() if label not in batch.classes and len(samples)]
+        labels = torch.cat([*(samples.labels.cpu() for samples in others), batch.labels])
+        ids = torch.cat([*(samples.ids.cpu() for samples in others), batch.ids])
+        rows = StackedRows([*(ArrayRows(samples.images.cpu().numpy()) for samples in others), batch.rows])
+        total = len(rows) * self.training.phase1_epochs
+        done = len(rows) * lesson.epochs if lesson.phase == 1 else total
+
+        def fetched(count: int) -> None:
+            nonlocal done
+            done = min(done + count, total)
+            on_progress("training on everything", done, total)
+
+        everything = RowSamples(rows, labels, ids, self.network.device, fetched)
+        self._measure(rows)
+        if self.network.device.type == "cuda":
+            # A GPU's steps are recorded, which needs the samples to lie there.
+            return Samples.of(rows.take(torch.arange(len(rows))), labels, ids).to(self.network.device)
+        # An epoch asks for nothing but the length and samples by position.
+        return cast(Samples, everything)
+
+    def _measure(self, rows: Rows) -> None:
+        if self.network.mean is None and len(rows):
+            evenly = torch.linspace(0, len(rows) - 1, min(MEASURED, len(rows))).round().long()
+            self.network.measure_normalization(rows.take(evenly))
+
+    def _resumed_phase(self, lesson: Lesson) -> Phase:
+        phase = self._phase()
+        if lesson.optimizer:
+            numbered: dict[int, dict[str, Tensor]] = {}
+            for key, value in lesson.optimizer.items():
+                number, _, name = key.partition(".")
+                numbered.setdefault(int(number), {})[name] = value
+            phase._optimizer.load_state_dict({**phase._optimizer.state_dict(), "state": numbered})
+            lesson.optimizer = {}
+        return phase
+
+    def _assessed(self, batch: Batch, label: int, on_progress: OnProgress, seed: int) -> Assessment:
+        """Judge a class's images by the memory of all others, and by each other."""
+        own = batch.of_class(label)
+        if not len(own):
+            return Assessment(np.ones(0, np.float32), None)
+        features, looks, _ = self.looks(batch.rows, own, on_progress)
+        others = []
+        for other in sorted({*self.memory, *batch.classes} - {label}):
+            if other in batch.classes:
+                positions = batch.of_class(other)
+                rows: Rows = batch.rows
+            else:
+                positions = torch.arange(len(self.memory[other]))
+                rows = ArrayRows(self.memory[other].images.cpu().numpy())
+            if len(positions) > 1:
+                others.append(self.looks(rows, positions[:: max(1, len(positions) // 500)])[:2])
+        views = [View(features, [other[0] for other in others]), View(looks, [other[1] for other in others])]
+        purpose = f"trust {label}"
+        return assess(views, batch.new[own].numpy(), batch.pinned[own].numpy(), seed_for(seed, purpose))
+
+    def _candidates(self, batch: Batch, lesson: Lesson, label: int, seed: int) -> Tensor:
+        """Positions of the images of a class that may be kept: not those that look wrong, unless all do."""
+        own = batch.of_class(label)
+        likely = torch.from_numpy(lesson.assessments[label].right >= 0.5) | batch.pinned[own]
+        if bool(likely.any()):
+            own = own[likely]
+        if len(own) > CANDIDATES:
+            random = torch.Generator().manual_seed(seed_for(seed, f"candidates {label}"))
+            some = torch.randperm(len(own), generator=random)[:CANDIDATES].sort().values
+            own = own[torch.zeros(len(own), dtype=torch.bool).index_fill_(0, some, True) | batch.pinned[own]]
+        return own
+
+    def _choice(self, batch: Batch, candidates: Tensor, label: int) -> Tensor:
+        """Positions of a class's coreset: all that people vouched for, then what the selector says."""
+        pinned, free = candidates[batch.pinned[candidates]], candidates[~batch.pinned[candidates]]
+        size = max(0, self.training.memory_per_class - len(pinned))
+        if not len(free) or not size:
+            return pinned[: self.training.memory_per_class]
+        features, logits = [], []
+        with self._timed_selection():
+            for part in chunks(free, batch.rows.shape):
+                feature, logit = self.network.evaluate(batch.rows.take(part).to(self.network.device))
+                features.append(feature)
+                logits.append(logit)
+            labels = torch.full((len(free),), label, device=self.network.device)
+            weight = self.network.head_weight.detach()
+            coreset = select(
+                self.selector,
+                Candidates(torch.cat(features), torch.cat(logits), labels, weight),
+                size,
+                self._generator,
+            )
+        return torch.cat([pinned, free[coreset.indices.cpu()]])
+
+    def _take(self, batch: Batch, lesson: Lesson) -> None:
+        """Set the memory to what was chosen."""
+        for label, chosen in lesson.chosen.items():
+            samples = Samples.of(batch.rows.take(chosen), batch.labels[chosen], batch.ids[chosen])
+            self.memory[label] = samples.to(self.network.device)
+
+
+def _shrunk(images: Tensor) -> Tensor:
+    """What images look like as a whole: every one as a row of at most 16 × 16 pixels a channel."""
+    height, width = images.shape[2:]
+    if max(height, width) > LOOK_SIDE:
+        size = (min(height, LOOK_SIDE), min(width, LOOK_SIDE))
+        return functional.interpolate(images.float(), size, mode="area").flatten(1)
+    return images.float().flatten(1)

@@ -1,0 +1,255 @@
+"""How likely each given label is right, and how noisy a batch is.
+
+A batch of one class is taken for a mixture: most images belong to the class, some to each other class the learner
+knows, and some to classes it has never seen. Each kind is a cloud of points in two views of an image, what the network
+makes of it and what it looks like:
+
+    own class      a Student-t cloud around a centre that is estimated, with a spread shared with the other classes
+    other class c  the same cloud around the mean of what is remembered of c
+    unknown        a Gaussian with twice the variance of everything together
+
+Expectation maximisation, started from the densest half of the batch, fits the centre, the spread and the shares of the
+kinds. The result is, for each image, the probability that it belongs to its own class; and on average over the batch,
+the share of wrong labels. Student-t, because clean images have outliers too.
+
+The interval holds the middle 95 % of refits to resampled batches, widened by what the estimate was found to be off by
+even on large batches (`MODEL_ERROR`); docs/own-images.md tells how often it held the truth. What it rests on: at least
+`LEAST_OWN` of the batch is of one kind. A batch that is mostly wrong is beyond it, as it would be for a person who was
+never shown the class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+Points = NDArray[np.float64]
+
+FEWEST = 8
+"""Below this many images nothing is said about them."""
+FREEDOM = 5.0
+"""Degrees of freedom of the Student-t clouds: few enough to forgive outliers."""
+LEAST_OWN = 0.4
+"""The share of the own class never falls below this: batches are *mostly* one class."""
+UNKNOWN_VARIANCE = 2.0
+"""Variance of the unknown, as a multiple of that of all points."""
+SHRINKAGE = 0.2
+"""How far a spread is drawn towards a round one: few images say little about many directions."""
+DIRECTIONS = (8, 12)
+"""Principal directions kept of the network's view and of the image's."""
+FITTED = 2000
+"""Images of a batch that the mixture is fitted to; more would not change it."""
+ITERATIONS, REFITS, REFIT_ITERATIONS = 60, 40, 12
+MODEL_ERROR = 0.06
+"""What the interval is widened by on each side."""
+
+
+@dataclass(frozen=True)
+class NoiseEstimate:
+    """The share of wrong labels in a batch, with a 95 % interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.0%} ({self.low:.0%} to {self.high:.0%})"
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What is thought of one batch of one class."""
+
+    right: NDArray[np.float32]
+    """For each image the probability that its label is right."""
+    noise: NoiseEstimate | None
+    """None where there were too few images to say."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One way of looking at images: points of the batch, and of each other class."""
+
+    own: Points
+    others: Sequence[Points]
+
+
+def assess(
+    views: Sequence[View], counted: NDArray[np.bool_], known_right: NDArray[np.bool_], seed: int = 0
+) -> Assessment:
+    """Judge a batch of one class.
+
+    Parameters
+    ----------
+    views
+        The network's view and the image's view, in this order.
+    counted
+        Which images the share of wrong labels is about: the new ones.
+    known_right
+        Images a person has vouched for.
+    seed
+        Decides which images are fitted to, if there are too many, and the resampling.
+    """
+    count = len(counted)
+    if count < FEWEST or not counted.any():
+        return Assessment(np.ones(count, np.float32), None)
+    random = np.random.default_rng(seed)
+    fitted = np.arange(count) if count <= FITTED else np.sort(random.permutation(count)[:FITTED])
+    mixtures = [_Mixture(_reduced(view, kept, fitted), fitted) for view, kept in zip(views, DIRECTIONS, strict=True)]
+    start = _densest_half([mixture.points for mixture in mixtures]).astype(np.float64)
+    ones = np.ones(len(fitted))
+    shares = np.full(mixtures[0].kinds, (1 - 0.6) / (mixtures[0].kinds - 1))
+    shares[0] = 0.6
+    own, shares = _fitted(mixtures, start, ones, shares, known_right[fitted], ITERATIONS)
+    right = _memberships(mixtures, shares, known_right)[:, 0]
+    estimate = float(1 - right[counted].mean())
+    spread = []
+    for _ in range(REFITS):
+        times = random.multinomial(len(fitted), ones / len(fitted)).astype(np.float64)
+        again, _ = _fitted(mixtures, own, times, shares, known_right[fitted], REFIT_ITERATIONS)
+        about = times * counted[fitted]
+        if about.sum():
+            spread.append(float(1 - (again * about).sum() / about.sum()))
+    low, high = np.quantile(spread, [0.025, 0.975]) if spread else (estimate, estimate)
+    return Assessment(
+        right.astype(np.float32),
+        NoiseEstimate(
+            estimate, max(0.0, min(low, estimate) - MODEL_ERROR), min(1.0, max(high, estimate) + MODEL_ERROR)
+        ),
+    )
+
+
+class _Mixture:
+    """The clouds in one view."""
+
+    def __init__(self, view: View, fitted: NDArray[np.int64]) -> None:
+        self._all = view.own
+        self.points = view.own[fitted]
+        self._means = [points.mean(axis=0) for points in view.others]
+        dimensions = self.points.shape[1]
+        everything = np.concatenate([self.points, *view.others])
+        broad = _round(np.cov(everything.T).reshape(dimensions, dimensions) * UNKNOWN_VARIANCE, 1e-3)
+        self._unknown: tuple[Points, Points] = (everything.mean(axis=0), _root(broad))
+        # The others' own spread counts half: theirs is a chosen few, and more alike than a batch is.
+        scatters = [(points - mean).T @ (points - mean) for points, mean in zip(view.others, self._means, strict=True)]
+        self._scatter = 0.5 * sum(scatters, np.zeros((dimensions, dimensions)))
+        self._scatter_count = 0.5 * sum(len(points) - 1 for points in view.others)
+        self._reliability = np.ones(len(self.points))
+        self._own: tuple[Points, Points] = (self.points.mean(axis=0), np.eye(dimensions))
+
+    @property
+    def kinds(self) -> int:
+        """Own, the other classes, unknown."""
+        return len(self._means) + 2
+
+    def place(self, membership: Points) -> None:
+        """Fit the own class's cloud to points that belong to it so far."""
+        weights = membership * self._reliability
+        mean = weights @ self.points / weights.sum()
+        apart = self.points - mean
+        spread = ((weights[:, None] * apart).T @ apart + self._scatter) / (membership.sum() + self._scatter_count)
+        self._own = mean, _root(_round(spread, SHRINKAGE))
+        squares = _squares(self.points, *self._own)
+        self._reliability = (FREEDOM + len(mean)) / (FREEDOM + squares)
+
+    def densities(self, points: Points | None = None) -> Points:
+        """Log density of every kind at each point; at all points of the batch unless others are given."""
+        points = self._all if points is None else points
+        mean, root = self._own
+        clouds = _students(points, [mean, *self._means], root)
+        return np.column_stack([clouds, _gaussian(points, *self._unknown)])
+
+
+def _fitted(
+    mixtures: Sequence[_Mixture],
+    membership: Points,
+    times: Points,
+    shares: Points,
+    known_right: NDArray[np.bool_],
+    iterations: int,
+) -> tuple[Points, Points]:
+    """Memberships in the own class of the fitted points, and shares of all kinds. `times`: how often each counts."""
+    for _ in range(iterations):
+        for mixture in mixtures:
+            mixture.place(np.maximum(membership * times, 1e-12))
+        densities = sum((mixture.densities(mixture.points) for mixture in mixtures), np.zeros(1))
+        kinds = _normalized(densities, shares, known_right)
+        membership = kinds[:, 0]
+        shares = times @ kinds / times.sum()
+        if shares[0] < LEAST_OWN:
+            shares[1:] *= (1 - LEAST_OWN) / shares[1:].sum()
+            shares[0] = LEAST_OWN
+    return membership, shares
+
+
+def _memberships(mixtures: Sequence[_Mixture], shares: Points, known_right: NDArray[np.bool_]) -> Points:
+    return _normalized(sum((mixture.densities() for mixture in mixtures), np.zeros(1)), shares, known_right)
+
+
+def _normalized(densities: Points, shares: Points, known_right: NDArray[np.bool_]) -> Points:
+    logs = densities + np.log(np.maximum(shares, 1e-12))
+    kinds = np.exp(logs - logs.max(axis=1, keepdims=True))
+    kinds /= kinds.sum(axis=1, keepdims=True)
+    kinds[known_right] = np.eye(kinds.shape[1])[0]
+    normalized: Points = kinds
+    return normalized
+
+
+def _reduced(view: View, directions: int, fitted: NDArray[np.int64]) -> View:
+    """The view's leading principal directions, at one scale."""
+    everything = np.concatenate([view.own[fitted], *view.others])
+    centre = everything.mean(axis=0)
+    _, sizes, axes = np.linalg.svd(everything - centre, full_matrices=False)
+    count = max(1, min(directions, len(fitted) // 4, int((sizes > 1e-6 * max(sizes[0], 1e-12)).sum())))
+    axes = axes[:count].T
+    scale = max(float(((everything - centre) @ axes).std(axis=0).mean()), 1e-12)
+    return View((view.own - centre) @ axes / scale, [(points - centre) @ axes / scale for points in view.others])
+
+
+def _densest_half(views: Sequence[Points]) -> NDArray[np.bool_]:
+    crowding = np.zeros(len(views[0]))
+    neighbours = max(3, len(crowding) // 10)
+    for points in views:
+        norms = np.square(points).sum(axis=1)
+        squares = norms[:, None] + norms[None, :] - 2 * points @ points.T
+        near = np.partition(squares, neighbours, axis=1)[:, : neighbours + 1].sum(axis=1).clip(min=0)
+        crowding += near / max(float(np.median(near)), 1e-12)
+    dense: NDArray[np.bool_] = crowding <= np.median(crowding)
+    return dense
+
+
+def _round(spread: Points, share: float) -> Points:
+    """A covariance drawn towards a ball of the same size."""
+    size = len(spread)
+    ball = np.eye(size) * max(float(np.trace(spread)) / size, 1e-9)
+    rounded: Points = (1 - share) * spread + share * ball
+    return rounded
+
+
+def _root(spread: Points) -> Points:
+    root: Points = np.linalg.cholesky(spread).astype(np.float64)
+    return root
+
+
+def _squares(points: Points, mean: Points, root: Points) -> Points:
+    squares: Points = np.square(np.linalg.solve(root, (points - mean).T)).sum(axis=0)
+    return squares
+
+
+def _students(points: Points, means: Sequence[Points], root: Points) -> Points:
+    """Log densities of clouds of one spread around several centres, one column for each."""
+    size = points.shape[1]
+    constant = gammaln((FREEDOM + size) / 2) - gammaln(FREEDOM / 2) - size / 2 * np.log(FREEDOM * np.pi)
+    white, centres = np.linalg.solve(root, points.T).T, np.linalg.solve(root, np.stack(means).T).T
+    squares = np.square(white[:, None] - centres[None]).sum(axis=2)
+    logs: Points = constant - np.log(np.diag(root)).sum() - (FREEDOM + size) / 2 * np.log1p(squares / FREEDOM)
+    return logs
+
+
+def _gaussian(points: Points, mean: Points, root: Points) -> Points:
+    logs: Points = -_squares(points, mean, root) / 2 - np.log(np.diag(root)).sum() - len(mean) / 2 * np.log(2 * np.pi)
+    return logs
