@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from continual_crust.errors import InputError
 from continual_crust.selection import FactoredPoints, centrality, cosine_crust, crust, facility_location
+from continual_crust.selection.distance_table import DistanceTable
 from continual_crust.selection.points import distances, prepared
 
 RULES = [centrality, facility_location, crust, cosine_crust]
@@ -20,6 +20,13 @@ RULES = [centrality, facility_location, crust, cosine_crust]
 
 def random_points(count: int, dimensions: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(count, dimensions, generator=torch.Generator().manual_seed(seed))
+
+
+def table_of(points: torch.Tensor) -> torch.Tensor:
+    """All distances, as the rules see them."""
+    table = DistanceTable(prepared(points), keep=True)
+    assert table.kept is not None
+    return table.kept * table.unit
 
 
 def plain_greedy(distance: torch.Tensor, size: int) -> list[int]:
@@ -42,15 +49,13 @@ def plain_greedy(distance: torch.Tensor, size: int) -> list[int]:
 def test_facility_location_is_plain_greedy(count: int, dimensions: int, size: int, seed: int) -> None:
     points = random_points(count, dimensions, seed)
     coreset = facility_location(points, size)
-    centred = prepared(points)
-    assert coreset.indices.tolist() == plain_greedy(distances(centred, centred), min(size, count))
+    assert coreset.indices.tolist() == plain_greedy(table_of(points), min(size, count))
 
 
 def test_facility_location_is_plain_greedy_on_collapsed_points() -> None:
     points = random_points(400, 16)
     points[:380] = points[0] + 1e-4 * random_points(380, 16, seed=1)
-    centred = prepared(points)
-    assert facility_location(points, 60).indices.tolist() == plain_greedy(distances(centred, centred), 60)
+    assert facility_location(points, 60).indices.tolist() == plain_greedy(table_of(points), 60)
 
 
 def test_first_two_picks_are_optimal_where_greedy_must_be() -> None:
@@ -139,7 +144,7 @@ def test_blocks_change_nothing(rule, monkeypatch: pytest.MonkeyPatch) -> None:
     points = random_points(130, 6)
     whole = rule(points, 25)
     monkeypatch.setattr("continual_crust.selection.points.BLOCK_ELEMENTS", 1000)
-    monkeypatch.setattr(sys.modules[facility_location.__module__], "CACHED_DISTANCES", 100)
+    monkeypatch.setattr("continual_crust.selection.distance_table.CACHED_DISTANCES", 100)
     in_blocks = rule(points, 25)
     assert whole.indices.tolist() == in_blocks.indices.tolist()
     assert torch.equal(whole.weights, in_blocks.weights)

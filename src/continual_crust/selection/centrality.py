@@ -5,10 +5,13 @@ from __future__ import annotations
 import torch
 
 from continual_crust.selection.coreset import Coreset, checked_size, coreset_of
-from continual_crust.selection.points import Points, blocks, device_of, distances, prepared
+from continual_crust.selection.distance_table import DistanceTable
+from continual_crust.selection.points import Points, device_of, prepared
 
 
-def centrality(points: Points, size: int) -> Coreset:
+def centrality(
+    points: Points, size: int, *, references: int | None = None, generator: torch.Generator | None = None
+) -> Coreset:
     """Choose the points with the smallest total distance to all others.
 
     The released CRUST code compares the totals Σᵢ (d₀ - dᵢⱼ) where greedy facility location compares marginal
@@ -21,10 +24,17 @@ def centrality(points: Points, size: int) -> Coreset:
         An (n, d) tensor or :class:`FactoredPoints`, on any device.
     size
         How many to choose; all n if it is larger.
+    references
+        Estimate the totals from the distances to so many points drawn at random, at a cost linear in n; from those to
+        all points if None. By Hoeffding's inequality, log(2n/δ) / 2ε² references estimate every mean distance to within
+        ε times the largest distance, all of them with probability 1 - δ (Eppstein and Wang 2004).
+    generator
+        CPU generator for the references; a fixed one if not given.
 
     Notes
     -----
-    Distances are computed block by block, so memory grows with n and not with n². `gains` holds the totals.
+    Distances are computed tile by tile, so memory grows with n and not with n², and each pair but once. `gains` holds
+    the totals.
 
     Examples
     --------
@@ -34,11 +44,14 @@ def centrality(points: Points, size: int) -> Coreset:
     """
     points = prepared(points)
     size = checked_size(size, points)
-    totals = torch.zeros(len(points), dtype=torch.float64, device=device_of(points))
-    farthest = 0.0
-    for rows in blocks(len(points), len(points)):
-        block = distances(points[rows], points)
-        totals[rows] = block.sum(dim=1, dtype=torch.float64)
-        farthest = max(farthest, float(block.max()))
-    indices = torch.argsort(totals, stable=True)[:size]
-    return coreset_of(points, indices, len(points) * farthest - totals[indices])
+    count = len(points)
+    if references is None or references >= count:
+        table = DistanceTable(points, keep=False)
+        compared = count
+    else:
+        drawn = torch.randint(count, (references,), generator=generator or torch.Generator().manual_seed(0))
+        table = DistanceTable(points[drawn.to(device_of(points))], points, keep=False)
+        compared = references
+    indices = torch.argsort(table.totals, stable=True)[:size]
+    gains = (compared * table.farthest - table.totals[indices]).double() * (table.unit * count / max(1, compared))
+    return coreset_of(points, indices, gains)

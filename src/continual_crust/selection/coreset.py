@@ -39,7 +39,7 @@ def coreset_of(points: Points, indices: Tensor, gains: Tensor) -> Coreset:
     weights = torch.zeros(len(indices), device=device_of(points))
     if len(indices):
         chosen = points[indices]
-        for rows in blocks(len(points), len(indices)):
+        for rows in blocks(len(points), len(indices), device_of(points)):
             nearest = distances(points[rows], chosen).argmin(dim=1)
             weights += torch.bincount(nearest, minlength=len(indices))
     return Coreset(indices, weights, gains)

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from continual_crust.errors import InputError
 
-BLOCK_ELEMENTS = 1 << 24
-"""How many distances are held at a time where not all of them are needed at once (64 MiB of float32)."""
+BLOCK_ELEMENTS = 1 << 20
+"""How many distances are held at a time where not all of them are needed at once (4 MiB: they stay in the cache)."""
+GPU_BLOCKS = 64
+"""How many times larger such a block is on a GPU, which needs much work at a time to be busy."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +86,40 @@ def distances(a: Points, b: Points) -> Tensor:
     Differences too small for float32 to tell from rounding count as zero, so that equal points are at distance
     zero and ties stay ties.
     """
-    sums = squared_norms(a)[:, None] + squared_norms(b)[None, :]
-    squares = torch.sub(sums, inner_products(a, b), alpha=2)
-    noise = sums.mul_(4 * torch.finfo(squares.dtype).eps)
-    return torch.where(squares > noise, squares, 0).sqrt_()
+    return distances_by_norms(a, shrunk_norms(a), b, shrunk_norms(b))
 
 
-def blocks(count: int, width: int) -> Iterator[slice]:
+def shrunk_norms(points: Points) -> Tensor:
+    """Squared length of each point, less what rounding may add to a squared distance."""
+    norms = squared_norms(points)
+    return norms * (1 - 4 * torch.finfo(norms.dtype).eps)
+
+
+def distances_by_norms(a: Points, norms_a: Tensor, b: Points, norms_b: Tensor) -> Tensor:
+    """As :func:`distances`, for those who compare the same points many times and keep their :func:`shrunk_norms`."""
+    squares = norms_a[:, None] + norms_b  # first of all, because only then does it not matter which of two comes first
+    if isinstance(a, FactoredPoints):
+        squares.sub_(inner_products(a, b), alpha=2)
+    else:
+        assert isinstance(b, Tensor)
+        squares.addmm_(a, b.T, alpha=-2)
+    return squares.clamp_(min=0).sqrt_()
+
+
+def blocks(count: int, width: int, device: torch.device | None = None) -> Iterator[slice]:
     """Slices that cover `count` rows, such that one slice of `width` columns fits the block size."""
-    rows = max(1, BLOCK_ELEMENTS // max(1, width))
-    for start in range(0, count, rows):
-        yield slice(start, min(start + rows, count))
+    return pieces(0, count, max(1, block_elements(device) // max(1, width)))
+
+
+def block_elements(device: torch.device | None) -> int:
+    """How many distances to hold at a time on a device."""
+    return BLOCK_ELEMENTS * (GPU_BLOCKS if device is not None and device.type == "cuda" else 1)
+
+
+def pieces(start: int, stop: int, length: int) -> Iterator[slice]:
+    """Slices of at most `length` that cover a range."""
+    for first in range(start, stop, length):
+        yield slice(first, min(first + length, stop))
 
 
 def device_of(points: Points) -> torch.device:
