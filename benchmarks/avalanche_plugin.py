@@ -54,8 +54,17 @@ def avalanche_class_balanced(memory: int, seed: int, given: dict[str, Any]) -> A
     return Naive(plugins=[ReplayPlugin(memory, storage_policy=ClassBalancedBuffer(memory))], **given)
 
 
-def with_plugin(selector: str, coreset_epochs: int, memory: int, seed: int, given: dict[str, Any]) -> Any:
-    plugin = CoresetReplayPlugin(selector=selector, coreset_epochs=coreset_epochs, seed=seed)
+def with_plugin(
+    selector: str, coreset_epochs: int, classes: int | None, memory: int, seed: int, given: dict[str, Any]
+) -> Any:
+    """With a number of classes each has its share of the memory from the beginning."""
+    plugin = CoresetReplayPlugin(
+        selector=selector,
+        coreset_epochs=coreset_epochs,
+        adaptive_size=classes is None,
+        total_num_classes=classes,
+        seed=seed,
+    )
     return Replay(mem_size=memory, plugins=[plugin], **given)
 
 
@@ -65,16 +74,19 @@ def parametric(selector: str, memory: int, seed: int, given: dict[str, Any]) -> 
     return Naive(plugins=[ReplayPlugin(memory, storage_policy=buffer)], **given)
 
 
-def makers(coreset_epochs: int) -> dict[str, Maker]:
+def makers(coreset_epochs: int, classes: int) -> dict[str, Maker]:
     """Every memory under its name in the table."""
-    selectors = ("random", "herding", "crust", "cosine_crust")
-    return {
+    table: dict[str, Maker] = {
         "Avalanche's Replay": avalanche_replay,
         "Avalanche's class-balanced buffer": avalanche_class_balanced,
-        **{f"plugin, {name}": partial(with_plugin, name, 0) for name in selectors},
-        **{f"plugin, {name}, coreset epochs": partial(with_plugin, name, coreset_epochs) for name in selectors},
-        **{f"ParametricBuffer, {name}": partial(parametric, name) for name in ("crust", "cosine_crust")},
     }
+    for name in ("random", "herding", "crust", "cosine_crust"):
+        table[f"plugin, {name}"] = partial(with_plugin, name, 0, None)
+    for name in ("crust", "cosine_crust"):
+        table[f"ParametricBuffer, {name}"] = partial(parametric, name)
+        table[f"plugin, {name}, coreset epochs"] = partial(with_plugin, name, coreset_epochs, None)
+        table[f"plugin, {name}, coreset epochs, fixed shares"] = partial(with_plugin, name, coreset_epochs, classes)
+    return table
 
 
 @dataclass
@@ -90,6 +102,7 @@ class Row:
     kept: list[int] = field(default_factory=list)
     """Samples in the final memory."""
     seconds: list[float] = field(default_factory=list)
+    """Of processor time, on one thread."""
     time_ratio: float = float("nan")
     """Mean seconds of training and selection over those of Avalanche's Replay, in the same process."""
 
@@ -120,10 +133,10 @@ def learn(make: Maker, dataset: Dataset, noise: Noise, seed: int) -> tuple[float
                 "evaluator": EvaluationPlugin(accuracy_metrics(experience=True), loggers=[]),
             },
         )
-        start = time.perf_counter()
+        start = time.process_time()
         for experience in benchmark.train_stream:
             learner.train(experience, reset_optimizer_state=True)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         metrics = learner.eval(benchmark.test_stream)
     accuracy = statistics.mean(value for name, value in metrics.items() if name.startswith("Top1_Acc_Exp/eval"))
     kept = next(plugin.storage_policy.buffer for plugin in learner.plugins if isinstance(plugin, ReplayPlugin))
@@ -169,9 +182,10 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     dataset, noise = load_dataset("digits"), Noise.parse(arguments.noise)
-    rows = {name: Row(name) for name in makers(arguments.coreset_epochs)}
+    memories = makers(arguments.coreset_epochs, dataset.classes)
+    rows = {name: Row(name) for name in memories}
     for seed in range(arguments.seeds):
-        for name, make in makers(arguments.coreset_epochs).items():
+        for name, make in memories.items():
             row = rows[name]
             accuracy, purity, kept, seconds = learn(make, dataset, noise, seed)
             row.seeds.append(seed)

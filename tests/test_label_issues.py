@@ -55,7 +55,7 @@ def test_digits(level: float, least_precision: float, digits: Dataset) -> None:
     assert precision > least_precision
     assert recall > 0.9
     mended = issues.suggested == digits.train_labels
-    assert mended.double().mean() > (noisy.labels == digits.train_labels).double().mean() + 0.5 * level
+    assert mended.double().mean() > (noisy.labels == digits.train_labels).double().mean() + 0.2 * level
 
 
 def test_indices_are_the_mask_in_order_of_doubt() -> None:

@@ -80,7 +80,7 @@ class CoresetBuffer(BalancedExemplarsBuffer):  # type: ignore[misc]
     def update_from_dataset(self, new_data: Any, strategy: Any) -> None:
         """Choose the coresets of the classes in a data set and make room for them."""
         shares = self._shares(new_data)
-        for group, samples in self._coresets(new_data, strategy).items():
+        for group, samples in self._coresets(new_data, strategy, ordered=True).items():
             self.buffer_groups[group] = _Kept(shares[group], samples)
         for group, kept in self.buffer_groups.items():
             kept.resize(strategy, shares[group])
@@ -88,17 +88,17 @@ class CoresetBuffer(BalancedExemplarsBuffer):  # type: ignore[misc]
     def coresets_with(self, new_data: Any, strategy: Any) -> Any:
         """What the memory would be after :meth:`update_from_dataset`, before old classes give up their part."""
         old = {group: kept.buffer for group, kept in self.buffer_groups.items()}
-        merged = {**old, **self._coresets(new_data, strategy)}
+        merged = {**old, **self._coresets(new_data, strategy, ordered=False)}
         return concat_datasets([samples for samples in merged.values() if len(samples)])
 
-    def _coresets(self, new_data: Any, strategy: Any) -> dict[Group, Any]:
+    def _coresets(self, new_data: Any, strategy: Any, ordered: bool) -> dict[Group, Any]:
         shares = self._shares(new_data)
         chosen = {}
         for group, positions in positions_by_group(new_data).items():
             samples = new_data.subset(positions)
             if group in self.buffer_groups and len(self.buffer_groups[group].buffer):
                 samples = self.buffer_groups[group].buffer.concat(samples)
-            chosen[group] = samples.subset(self.selection.coreset(strategy, samples, shares[group]))
+            chosen[group] = samples.subset(self.selection.coreset(strategy, samples, shares[group], ordered=ordered))
         return chosen
 
     def _shares(self, new_data: Any) -> dict[Group, int]:

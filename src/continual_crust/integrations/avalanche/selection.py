@@ -10,7 +10,7 @@ from avalanche.training.storage_policy import ExemplarsSelectionStrategy
 from continual_crust.integrations.avalanche.network import candidates_from, positions_by_group
 from continual_crust.integrations.avalanche.ordering import ordered_coreset
 from continual_crust.randomness import generator_for, seed_for
-from continual_crust.selection.selectors import SelectorConfig
+from continual_crust.selection.selectors import SelectorConfig, select
 
 
 class CoresetSelection(ExemplarsSelectionStrategy):  # type: ignore[misc]
@@ -42,12 +42,18 @@ class CoresetSelection(ExemplarsSelectionStrategy):  # type: ignore[misc]
             turns.append([positions[index] for index in (*order, *last)])
         return [position for turn in zip_longest(*turns) for position in turn if position is not None]
 
-    def coreset(self, strategy: Any, data: Any, size: int) -> list[int]:
-        """Positions of at most `size` samples of a data set of one task and class, the most valuable first."""
+    def coreset(self, strategy: Any, data: Any, size: int, *, ordered: bool = True) -> list[int]:
+        """Positions of at most `size` samples of a data set of one task and class.
+
+        Ordered means that the most valuable come first, so that the coreset may shrink; without, it costs less.
+        """
         # A count of questions instead of a generator, because checkpoints cannot always hold generators.
         self._questions += 1
         if size == 0 or len(data) == 0:
             return []
         purpose = f"avalanche/{self._questions}"
         candidates = candidates_from(strategy, data, seed_for(self.seed, f"{purpose}/transforms"))
-        return ordered_coreset(self.selector, candidates, size, generator_for(self.seed, purpose))
+        generator = generator_for(self.seed, purpose)
+        if ordered:
+            return ordered_coreset(self.selector, candidates, size, generator)
+        return [int(index) for index in select(self.selector, candidates, size, generator).indices]
