@@ -3,13 +3,15 @@
 The rooms before this one learn streams that are known beforehand. Here classes arrive when they arrive, as folders or
 arrays, and the learner lives on between commands:
 
-    inputs, folder, cache   images come in: arrays, torch data sets, folders larger than memory
-    trust                   how likely each given label is right, and how noisy the batch is
-    strategy, growth        Continual CRUST, one epoch at a time, with a head that grows
-    seen, tensor_file       what is remembered about every image that was ever given
-    state                   the folder STATE: atomic generations, checksums; its format is described there
-    learner                 `ContinualLearner`, in Python
-    session, review         the same from the command line, interrupted at any moment and continued
+    inputs, folder, rows      images come in: arrays, torch data sets, folders larger than memory
+    trust                     how likely each given label is right, and how noisy the batch is
+    strategy, growth          Continual CRUST, one epoch at a time, with a head that grows
+    seen, tensor_file         what is remembered about every image that was ever given
+    state                     the folder STATE: atomic generations, checksums; its format is described there
+    settings, core            what a learner is, and the one way it changes
+    learner                   `ContinualLearner`, the same in Python
+    session, checkpoint       the same from the command line, interrupted at any moment and continued
+    review, review_file       a person's marks
 """
 
 from continual_crust.field.learner import ContinualLearner

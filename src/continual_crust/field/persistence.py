@@ -68,9 +68,8 @@ def memory_from(tensors: Mapping[str, Tensor], shape: tuple[int, int, int], seen
 
 
 def lesson_tensors(lesson: Lesson) -> dict[str, Tensor]:
-    """The arrays of an unfinished lesson."""
-    tensors = {f"optimizer.{name}": value for name, value in lesson.optimizer.items()}
-    tensors |= {f"chosen.{label}": positions for label, positions in lesson.chosen.items()}
+    """The arrays of an unfinished lesson, beside those of its optimizer."""
+    tensors = {f"chosen.{label}": positions for label, positions in lesson.chosen.items()}
     return tensors | {f"right.{label}": torch.from_numpy(a.right) for label, a in lesson.assessments.items()}
 
 
@@ -81,7 +80,7 @@ def lesson_numbers(lesson: Lesson) -> dict[str, Any]:
 
 
 def lesson_from(tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> Lesson:
-    """Put :func:`lesson_tensors` and :func:`lesson_numbers` together again."""
+    """Put :func:`lesson_tensors`, the optimizer's and :func:`lesson_numbers` together again."""
     right = {label: np.asarray(values.numpy()) for label, values in _below("right.", tensors).items()}
     return Lesson(
         phase=int(numbers["phase"]),

@@ -8,7 +8,8 @@ from typing import Any
 
 from continual_crust.errors import InputError, check_types, unknown_name
 from continual_crust.models import MODELS
-from continual_crust.selection.selectors import SELECTORS, SelectorConfig
+from continual_crust.selection.gradients import GradientSpace
+from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.strategies.training import Training
 
 SMALL_IMAGE = 64
@@ -30,6 +31,14 @@ class Settings:
     """Whether to start from torchvision's weights."""
     selector: str = "crust"
     """What chooses the memory: a name of ``continual_crust.selection.selectors.SELECTORS``."""
+    rule: str = "facility_location"
+    """Inside CRUST: covering what looks right. Where nothing is filtered first, centrality is the cleaner rule."""
+    space: str = "input"
+    """Inside CRUST: which gradients are compared."""
+    clusters: int = 10
+    """Inside CosineCRUST."""
+    min_cluster: float = 0.2
+    """Inside CosineCRUST."""
     memory_per_class: int = 60
     """Images kept for each class."""
     phase1_epochs: int = 0
@@ -55,8 +64,7 @@ class Settings:
         check_types(self)
         if self.model not in (*MODELS, "auto", OWN_MODEL):
             raise unknown_name("model", self.model, [*MODELS, "auto"])
-        if self.selector not in SELECTORS:
-            raise unknown_name("selector", self.selector, SELECTORS)
+        self.selector_config()
         for name in ("memory_per_class", "batch_size"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; give a number of 1 or more.")
@@ -88,8 +96,8 @@ class Settings:
         return "simple_cnn" if max(self.height, self.width) <= SMALL_IMAGE and not self.pretrained else "resnet18"
 
     def selector_config(self) -> SelectorConfig:
-        """The selector with its own defaults."""
-        return SelectorConfig(self.selector)
+        """The selector."""
+        return SelectorConfig(self.selector, self.rule, GradientSpace(self.space), self.clusters, self.min_cluster)
 
     def as_dict(self) -> dict[str, Any]:
         """For the manifest."""
@@ -102,3 +110,16 @@ class Settings:
         if set(plain) != known:
             raise InputError(f"settings lack or exceed what is known: {', '.join(sorted(known ^ set(plain)))}.")
         return cls(**plain)
+
+
+def selector_settings(selector: str | SelectorConfig) -> dict[str, Any]:
+    """A selector as settings: a name alone has our defaults."""
+    if isinstance(selector, str):
+        return {"selector": selector}
+    return {
+        "selector": selector.name,
+        "rule": selector.rule,
+        "space": selector.space.value,
+        "clusters": selector.clusters,
+        "min_cluster": float(selector.min_cluster),
+    }

@@ -54,6 +54,7 @@ name, ``right``, ``wrong`` or ``other``, and for ``other`` the class it belongs 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -170,6 +171,7 @@ class StateFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Be the only process that changes this folder, which is made where it is missing."""
+        made = not self.path.exists()
         with told_as_unwritable(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = filelock.FileLock(self.path / "lock", blocking=False)
@@ -180,7 +182,19 @@ class StateFolder:
         try:
             yield
         finally:
+            if not self.exists():
+                self._unmake(made)
             lock.release()
+
+    def _unmake(self, made: bool) -> None:
+        """Take back a folder in which nothing came to be; whatever else is in it stays."""
+        with contextlib.suppress(OSError):
+            (self.path / "generations").rmdir()
+        if not self.work.exists():
+            (self.path / "lock").unlink(missing_ok=True)
+            if made:
+                with contextlib.suppress(OSError):
+                    self.path.rmdir()
 
     def write(self, files: Mapping[str, bytes]) -> Generation:
         """Add a generation, as a whole or not at all, and forget those before the last good one.

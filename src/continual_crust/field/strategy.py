@@ -73,7 +73,7 @@ class Lesson:
     chosen: dict[int, Tensor] = field(default_factory=dict)
     """By class, positions in the batch that are in the memory now."""
     optimizer: dict[str, Tensor] = field(default_factory=dict)
-    """Where the optimizer stands; only filled for saving."""
+    """Where the optimizer stood when the lesson was saved; taken by the phase that goes on."""
 
 
 class FieldCrust(ContinualCrust):

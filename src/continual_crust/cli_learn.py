@@ -1,0 +1,281 @@
+"""The commands for people with their own images: ``continual-crust learn``, ``predict`` and ``info``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from continual_crust.errors import InputError, unknown_name
+
+if TYPE_CHECKING:
+    from continual_crust.field.folder import Skipped
+    from continual_crust.field.session import Outcome
+
+console = Console()
+FIRST = "Chosen when STATE is made"
+SHOWN = 10
+"""Lines of a list that are printed."""
+FORMATS = ("table", "csv", "json")
+
+
+def learn(
+    state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder the learner is kept in; made on first use.")],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[DIR]", help="Class folders; or images of one class, with --label.", show_default=False
+        ),
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="All images in DIR were given this one class.")] = None,
+    review: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Marks from `continual-crust review`, applied before DIR.")
+    ] = None,
+    memory: Annotated[
+        int | None, typer.Option("--memory", "-k", help="Images kept for each class: 60.", rich_help_panel=FIRST)
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="simple_cnn, resnet18 or efficientnet_v2_s; by the size of the images.", rich_help_panel=FIRST
+        ),
+    ] = None,
+    pretrained: Annotated[
+        bool, typer.Option("--pretrained", help="Start from torchvision's weights.", rich_help_panel=FIRST)
+    ] = False,
+    image_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Side of the images in pixels; their most common size, at most 128.", rich_help_panel=FIRST, min=6
+        ),
+    ] = None,
+    crop: Annotated[
+        bool, typer.Option("--crop", help="Cut images to their size around the centre.", rich_help_panel=FIRST)
+    ] = False,
+    selector: Annotated[
+        str | None,
+        typer.Option(
+            help="What chooses the memory: crust, cosine_crust, herding, reservoir or random.", rich_help_panel=FIRST
+        ),
+    ] = None,
+    phase1_epochs: Annotated[
+        int | None,
+        typer.Option("--phase1-epochs", "-m", help="Epochs on all new images.", rich_help_panel=FIRST, min=1),
+    ] = None,
+    phase2_epochs: Annotated[
+        int | None,
+        typer.Option("--phase2-epochs", "-n", help="Epochs on what is kept.", rich_help_panel=FIRST, min=1),
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Adam's learning rate.", rich_help_panel=FIRST)] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images in a step.", rich_help_panel=FIRST)] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides everything random: 0.", rich_help_panel=FIRST)] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    cache_size: Annotated[
+        float, typer.Option(help="GiB of disk in STATE for decoded images, while learning.", min=0.001)
+    ] = 8.0,
+    checkpoint: Annotated[
+        float, typer.Option(help="Seconds of training that may be lost when it is stopped.", min=0)
+    ] = 30.0,
+) -> None:
+    """Learn your own images into the learner kept in STATE: new classes, or more images of known ones.
+
+    Prints what was kept, what looks mislabelled and how noisy the images seem. Stopped at any moment, the same command
+    goes on where it was.
+    """
+    from continual_crust.field.session import Session
+    from continual_crust.field.state import StateFolder
+
+    if folder is None and review is None:
+        raise InputError("learn needs a folder of images or --review FILE; for example: learn STATE photos.")
+    given: dict[str, Any] = {
+        "memory_per_class": memory,
+        "model": model,
+        "pretrained": pretrained or None,
+        "crop": crop or None,
+        "selector": selector,
+        "phase1_epochs": phase1_epochs,
+        "phase2_epochs": phase2_epochs,
+        "learning_rate": lr,
+        "batch_size": batch_size,
+        "seed": seed,
+    }
+    asked = {name: value for name, value in given.items() if value is not None}
+    with _bar() as advance:
+        session = Session(StateFolder(state), device, int(cache_size * (1 << 30)), advance, checkpoint)
+        reviewed = None if review is None else session.apply_review(review)
+        learned = None if folder is None else session.learn_folder(folder, label, asked, image_size)
+    if reviewed is not None:
+        _print_reviewed(reviewed)
+    if learned is not None:
+        _print_learned(learned, state)
+
+
+def predict(
+    state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of a learner.")],
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGES…", help="Image files, or folders of them.")],
+    form: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Tell the class of images, and how sure the learner is."""
+    from continual_crust.field.predictions import Prediction, predictions
+
+    if form not in FORMATS:
+        raise unknown_name("format", form, FORMATS)
+    found: list[Prediction] = []
+    skipped: list[Skipped] = []
+    with _bar() as advance:
+        for part in predictions(state, images, device, advance, skipped, _warn):
+            found += part
+    if form == "json":
+        rows = [{"file": one.file, "class": one.label, "probability": round(one.probability, 6)} for one in found]
+        print(json.dumps(rows, indent=1))
+    elif form == "csv":
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["file", "class", "probability"])
+        writer.writerows([one.file, one.label, f"{one.probability:.6f}"] for one in found)
+        print(text.getvalue(), end="")
+    else:
+        table = _table("file", "class", "probability")
+        for one in found:
+            table.add_row(Text(one.file), Text(str(one.label)), f"{one.probability:.1%}")
+        console.print(table)
+    _print_skipped(skipped, _warn)
+    if not found:
+        raise InputError("none of the files could be read as an image; see above.")
+
+
+def info(
+    state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of a learner.")],
+) -> None:
+    """Tell what a learner knows, what it keeps and how noisy its images seemed."""
+    from continual_crust.field.persistence import noise_from
+    from continual_crust.field.settings import Settings
+    from continual_crust.field.state import StateFolder
+
+    generation = StateFolder(state).newest()
+    for sentence in generation.passed_over:
+        _warn(f"{sentence}; this is generation {generation.number}.")
+    settings = Settings.from_dict(generation.manifest["settings"])
+    table = _table("class", "images seen", "kept", "look wrong", "wrong labels, estimated")
+    for entry in generation.manifest["classes"]:
+        noise = noise_from(entry["noise"])
+        numbers = (str(entry[name]) for name in ("seen", "kept", "looks_wrong"))
+        table.add_row(Text(str(entry["name"])), *numbers, "–" if noise is None else str(noise))
+    console.print(table)
+    kind = "colour" if settings.channels == 3 else "grey"
+    size = sum(path.stat().st_size for path in generation.path.iterdir())
+    console.print(
+        f"{settings.model_name()}, {settings.width}×{settings.height} pixels in {kind}, {settings.selector} keeps up "
+        f"to {settings.memory_per_class} images of a class; generation {generation.number}, {size / 1e6:.1f} MB",
+        style="dim",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _print_learned(outcome: Outcome, state: Path) -> None:
+    for note in outcome.notes:
+        _warn(note)
+    if outcome.reports:
+        table = _table("class", "new images", "kept", "look wrong", "wrong labels, estimated")
+        for report in outcome.reports:
+            numbers = (str(number) for number in (report.images, report.kept, len(report.doubts)))
+            noise = "too few to say" if report.noise is None else str(report.noise)
+            table.add_row(Text(str(report.label)), *numbers, noise)
+        console.print(table)
+        for report in outcome.reports:
+            _print_doubts(report.label, report.doubts, state)
+    if outcome.known:
+        _say(f"{_images(outcome.known)} known already or there twice, and not learned again.")
+    if not outcome.reports:
+        _say("Nothing new to learn.")
+    _print_skipped(outcome.skipped, _say)
+
+
+def _print_doubts(label: object, doubts: Sequence[Any], state: Path) -> None:
+    if not doubts:
+        return
+    _say(f"May not be '{label}', most doubtful first:")
+    for doubt in doubts[:SHOWN]:
+        likely = doubt.other is not None and doubt.other_probability >= 0.5
+        instead = f"rather '{doubt.other}' ({doubt.other_probability:.0%})" if likely else "unlike the others"
+        _say(f"  {doubt.name}  label right: {doubt.score:.0%}; {instead}")
+    if len(doubts) > SHOWN:
+        _say(f"  … and {len(doubts) - SHOWN} more; see them with: continual-crust review {state}")
+
+
+def _print_reviewed(outcome: Outcome) -> None:
+    for note in outcome.notes:
+        _warn(note)
+    if not outcome.marked:
+        _say("The review says nothing new.")
+        return
+    _say(f"{outcome.marked} marks applied, {len(outcome.reports)} classes learned anew.")
+    if outcome.unreachable:
+        names = ", ".join(outcome.unreachable[:3]) + (", …" if len(outcome.unreachable) > 3 else "")
+        _say(f"{_images(len(outcome.unreachable))} no longer where they came from, so they stay out: {names}.")
+
+
+def _print_skipped(skipped: Sequence[Skipped], say: Callable[[str], None]) -> None:
+    if not skipped:
+        return
+    say("1 file skipped:" if len(skipped) == 1 else f"{len(skipped)} files skipped:")
+    for one in skipped[:SHOWN]:
+        say(f"  {one.why}")
+    if len(skipped) > SHOWN:
+        say(f"  … and {len(skipped) - SHOWN} more.")
+
+
+def _images(count: int) -> str:
+    return "1 image is" if count == 1 else f"{count} images are"
+
+
+def _table(*headings: str) -> Table:
+    table = Table()
+    for number, heading in enumerate(headings):
+        text = number == 0 or heading in ("class", "wrong labels, estimated")
+        table.add_column(heading, justify="left" if text else "right", overflow="fold")
+    return table
+
+
+def _say(sentence: str) -> None:
+    # As plain text: a file name may look like markup.
+    console.print(Text(sentence), soft_wrap=True)
+
+
+def _warn(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each thing that is done, which counts real work: files read, images trained on."""
+    from continual_crust.progress import progress_bar
+
+    errors = Console(stderr=True)
+    if not errors.is_terminal:
+        # In a log, a bar is nothing but empty lines.
+        yield lambda what, done, total: None
+        return
+    with progress_bar(errors) as bar:
+        tasks: dict[str, Any] = {}
+
+        def advance(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                for task in tasks.values():
+                    bar.update(task, visible=False)
+                tasks[what] = bar.add_task(what)
+            bar.update(tasks[what], completed=done, total=total, visible=True)
+
+        yield advance

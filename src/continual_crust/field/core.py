@@ -1,0 +1,338 @@
+"""What a learner in the field is, and the one way it changes: a lesson that happens as a whole or not at all."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from continual_crust.data.samples import Samples
+from continual_crust.errors import InputError
+from continual_crust.field.growth import with_head
+from continual_crust.field.inputs import Label
+from continual_crust.field.persistence import (
+    memory_from,
+    memory_tensors,
+    network_tensors,
+    noise_from,
+    noise_numbers,
+    restore_network,
+)
+from continual_crust.field.rows import ArrayRows, Rows, StackedRows
+from continual_crust.field.seen import NO_MARK, RIGHT, Seen
+from continual_crust.field.settings import OWN_MODEL, Settings
+from continual_crust.field.state import FORMAT, VERSION, Damaged, Generation, seen_file
+from continual_crust.field.strategy import Batch, FieldCrust, Lesson, OnProgress
+from continual_crust.field.tensor_file import NotATensorFile, pack
+from continual_crust.field.trust import NoiseEstimate
+from continual_crust.models import build_model
+from continual_crust.randomness import seed_for
+from continual_crust.studies.run import choose_device
+
+LIKELY = 0.5
+"""A label whose score is below this looks wrong."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """An image that looks mislabelled."""
+
+    name: str
+    score: float
+    """How likely the given label is right."""
+    other: Label | None
+    """The class the learner would give instead; None where it knows no other."""
+    other_probability: float
+
+
+@dataclass(frozen=True)
+class ClassReport:
+    """What a lesson did to one class."""
+
+    label: Label
+    images: int
+    """New ones."""
+    kept: int
+    """In the memory now, new or old."""
+    doubts: list[Doubt]
+    """Of the new images, the most doubtful first."""
+    noise: NoiseEstimate | None
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """Images that are to be learned, each with its place in the record."""
+
+    rows: Rows
+    classes: NDArray[np.int64]
+    """Class index of each."""
+    ids: NDArray[np.int64]
+    """Row in that class's record."""
+
+
+class FieldLearner:
+    """Network, coresets, and a record of everything that was ever seen.
+
+    Parameters
+    ----------
+    settings
+        What it is made with. The image shape must be known by the first lesson.
+    module
+        A network of one's own; settings say ``model="own"`` then.
+    device
+        ``auto``, ``cpu`` or ``cuda``.
+
+    Notes
+    -----
+    Lists in here are replaced and never changed in place, and a lesson works on a copy of the strategy. So taking
+    everything back is a matter of putting the old lists into their places.
+    """
+
+    def __init__(self, settings: Settings, module: nn.Module | None = None, device: str = "auto") -> None:
+        self.settings = settings
+        self.labels: list[Label] = []
+        self.seen: list[Seen] = []
+        self.noise: list[NoiseEstimate | None] = []
+        """Of each class's last batch."""
+        self.batches: list[dict[str, Any]] = []
+        self.strategy: FieldCrust | None = None
+        self._module = module
+        self._device = device
+
+    def index_of(self, label: Label) -> int:
+        """A class's place in all lists."""
+        if label in self.labels:
+            return self.labels.index(label)
+        known = ", ".join(map(str, self.labels[:10])) + (", …" if len(self.labels) > 10 else "")
+        raise InputError(f"class {label!r} was never learned; known: {known or 'none yet'}.")
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing: whatever is raised inside leaves the learner as it was."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            vars(self).update(before)
+            raise
+
+    def record(
+        self,
+        rows: Rows,
+        labels: Sequence[Label],
+        names: Sequence[str],
+        digests: NDArray[np.uint8],
+        thumbnails: Sequence[bytes],
+        about: Mapping[str, Any],
+    ) -> Incoming:
+        """Enter new images into the record of their classes, making classes that are new.
+
+        `about` goes to the manifest's list of batches.
+        """
+        order = list(dict.fromkeys(labels))
+        if len({*map(type, [*self.labels, *order])}) > 1:
+            raise InputError("some classes are called by texts and some by numbers; use one kind for all.")
+        new = [label for label in order if label not in self.labels]
+        self.labels = [*self.labels, *new]
+        self.noise = [*self.noise, *(None for _ in new)]
+        self.batches = [*self.batches, {**about, "images": len(labels), "classes": order}]
+        seen = [*self.seen, *(Seen.nothing() for _ in new)]
+        places = {label: index for index, label in enumerate(self.labels)}
+        classes = np.array([places[label] for label in labels], np.int64)
+        ids = np.zeros(len(labels), np.int64)
+        for index in np.unique(classes).tolist():
+            own = np.flatnonzero(classes == index)
+            ids[own] = len(seen[index]) + np.arange(len(own))
+            files, pictures = [names[at] for at in own.tolist()], [thumbnails[at] for at in own.tolist()]
+            seen[index] = seen[index].extended(Seen.of(files, pictures, digests[own], len(self.batches) - 1))
+        self.seen = seen
+        return Incoming(rows, classes, ids)
+
+    def learn(
+        self,
+        incoming: Incoming,
+        also: Sequence[int] = (),
+        on_progress: OnProgress = lambda what, done, total: None,
+        resume: Callable[[FieldCrust], Lesson] = lambda strategy: Lesson(),
+        checkpoint: Callable[[FieldCrust, Lesson], None] = lambda strategy, lesson: None,
+    ) -> list[ClassReport]:
+        """Learn what comes in, and anew the classes `also`.
+
+        `resume` may bring a strategy to where it stood before; `checkpoint` may save it after every epoch.
+        """
+        classes = tuple(sorted({*incoming.classes.tolist(), *also}))
+        strategy = self._grown()
+        batch = self._batch(strategy, incoming, classes)
+        others = sum(len(samples) for label, samples in strategy.memory.items() if label not in classes)
+        strategy.training = self.settings.training(len(batch.labels) + others)
+        lesson = resume(strategy)
+        for _ in strategy.lesson(batch, lesson, on_progress, self.settings.seed + len(self.batches)):
+            checkpoint(strategy, lesson)
+        reports = [self._reported(strategy, batch, lesson, label) for label in classes]
+        self.strategy = strategy
+        return reports
+
+    def files(self) -> dict[str, bytes]:
+        """The files of a generation."""
+        assert self.strategy is not None
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "settings": self.settings.as_dict(),
+            "classes": [
+                {
+                    "name": label,
+                    "seen": len(seen),
+                    "kept": int(seen.kept.sum()),
+                    "looks_wrong": int(looks_wrong(seen).sum()),
+                    "noise": noise_numbers(noise),
+                }
+                for label, seen, noise in zip(self.labels, self.seen, self.noise, strict=True)
+            ],
+            "batches": self.batches,
+        }
+        try:
+            return {
+                "manifest.json": (json.dumps(manifest, indent=1, allow_nan=False) + "\n").encode(),
+                "learner.safetensors": pack(network_tensors(self.strategy)),
+                "memory.safetensors": pack(memory_tensors(self.strategy.memory)),
+                **{seen_file(index): pack(seen.tensors()) for index, seen in enumerate(self.seen)},
+            }
+        except NotATensorFile as error:
+            raise InputError(f"this network cannot be saved: {error}.") from None
+
+    @classmethod
+    def from_generation(
+        cls, generation: Generation, module: nn.Module | None = None, device: str = "auto"
+    ) -> FieldLearner:
+        """The learner that :meth:`files` described."""
+        manifest = generation.manifest
+        try:
+            learner = cls(Settings.from_dict(manifest["settings"]), module, device)
+            entries = manifest["classes"]
+            learner.labels = [entry["name"] for entry in entries]
+            if not all(type(label) in (str, int) for label in learner.labels):
+                raise Damaged("a class in its manifest has no name")
+            learner.noise = [noise_from(entry["noise"]) for entry in entries]
+            learner.batches = manifest["batches"]
+            learner.seen = [generation.seen(index) for index in range(len(entries))]
+            strategy = learner._grown()
+            restore_network(strategy, generation.tensors("learner.safetensors"))
+            counts = [len(seen) for seen in learner.seen]
+            memory = memory_from(generation.tensors("memory.safetensors"), learner.settings.image_shape, counts)
+        except (Damaged, NotATensorFile, KeyError, TypeError) as error:
+            # The checksums were right, so no accident did this.
+            raise InputError(f"{generation.path} is not the state of a learner ({error}); restore a copy.") from None
+        strategy.memory = {label: samples.to(strategy.network.device) for label, samples in memory.items()}
+        learner.strategy = strategy
+        return learner
+
+    def _grown(self) -> FieldCrust:
+        """A copy of the strategy with an output for every class; the original stays as it is."""
+        settings, count, device = self.settings, len(self.labels), choose_device(self._device)
+        selector = settings.selector_config()
+        if self.strategy is None:
+            strategy = FieldCrust(self._built(count), settings.training(1), selector, seed=settings.seed, device=device)
+        else:
+            model = copy.deepcopy(self.strategy.network.model)
+            known = self.strategy.network.head_weight.shape[0]
+            if known < count:
+                with_head(model, count, keep=known, seed=settings.seed)
+            strategy = FieldCrust(model, settings.training(1), selector, seed=settings.seed, device=device)
+            state = self.strategy.state()
+            state["network"]["model"] = copy.deepcopy(model.state_dict())
+            strategy.restore(state)
+        nothing = Samples.of(torch.zeros((0, *settings.image_shape), dtype=torch.uint8), torch.zeros(0).long())
+        strategy.memory = {label: strategy.memory.get(label, nothing.to(device)) for label in range(count)}
+        return strategy
+
+    def _built(self, count: int) -> nn.Module:
+        settings = self.settings
+        if self._module is not None:
+            model = copy.deepcopy(self._module)
+            with_head(model, count, keep=0, seed=settings.seed)
+            return model
+        name = settings.model_name()
+        if name == OWN_MODEL:
+            raise InputError("this learner has a network of its own; give it with load(path, model=...).")
+        # A learner that is brought back has its weights in a file, so none need be fetched.
+        pretrained = settings.pretrained and not any(seen.kept.any() for seen in self.seen)
+        seed = seed_for(settings.seed, "model")
+        return build_model(name, settings.image_shape, count, seed=seed, pretrained=pretrained)
+
+    def _batch(self, strategy: FieldCrust, incoming: Incoming, classes: tuple[int, ...]) -> Batch:
+        """What comes in, and what is kept of the same classes, less what a person has called wrong."""
+        kept = [self._still_kept(strategy, incoming, label) for label in classes]
+        labels = torch.cat([*(samples.labels for samples in kept), torch.from_numpy(incoming.classes)])
+        ids = torch.cat([*(samples.ids for samples in kept), torch.from_numpy(incoming.ids)])
+        marks = [self.seen[label].mark[row] for label, row in zip(labels.tolist(), ids.tolist(), strict=True)]
+        return Batch(
+            rows=StackedRows([*(ArrayRows(samples.images.numpy()) for samples in kept), incoming.rows]),
+            labels=labels,
+            ids=ids,
+            new=torch.arange(len(labels)) >= len(labels) - len(incoming.ids),
+            pinned=torch.tensor([mark == RIGHT for mark in marks], dtype=torch.bool),
+            classes=classes,
+        )
+
+    def _still_kept(self, strategy: FieldCrust, incoming: Incoming, label: int) -> Samples:
+        kept = strategy.memory[label].to("cpu")
+        arriving = {*incoming.ids[incoming.classes == label].tolist()}
+        marks = self.seen[label].mark
+        stays = [marks[row] in (NO_MARK, RIGHT) and row not in arriving for row in kept.ids.tolist()]
+        return kept[torch.tensor(stays, dtype=torch.bool)]
+
+    def _reported(self, strategy: FieldCrust, batch: Batch, lesson: Lesson, label: int) -> ClassReport:
+        """Write down what became of a class's images."""
+        own, found = batch.of_class(label), lesson.assessments[label]
+        rows, fresh = batch.ids[own].numpy(), batch.ids[own][batch.new[own]].numpy()
+        seen = copy.deepcopy(self.seen[label])
+        if len(own):
+            logits = strategy.looks(batch.rows, own)[2]
+            seen.other[rows], seen.other_probability[rows] = _second_opinion(logits.double(), label)
+        seen.score[rows] = np.where(seen.mark[rows] == RIGHT, 1, found.right)
+        seen.kept[:] = False
+        seen.kept[strategy.memory[label].ids.cpu().numpy()] = True
+        self.seen = _replaced(self.seen, label, seen)
+        if len(fresh):
+            self.noise = _replaced(self.noise, label, found.noise)
+        doubtful = fresh[looks_wrong(seen)[fresh]]
+        names = seen.names()
+        doubts = [
+            Doubt(
+                names[row],
+                float(seen.score[row]),
+                self.labels[seen.other[row]] if seen.other[row] >= 0 else None,
+                float(seen.other_probability[row]),
+            )
+            for row in doubtful[np.argsort(seen.score[doubtful], kind="stable")]
+        ]
+        return ClassReport(self.labels[label], len(fresh), int(seen.kept.sum()), doubts, found.noise)
+
+
+def looks_wrong(seen: Seen) -> NDArray[np.bool_]:
+    """Images whose label is more likely wrong than right, and about which nobody has said anything."""
+    doubtful: NDArray[np.bool_] = (seen.score < LIKELY) & (seen.mark == NO_MARK)
+    return doubtful
+
+
+def _second_opinion(logits: Tensor, label: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The most likely class beside the given one, and its probability."""
+    if logits.shape[1] < 2:
+        return np.full(len(logits), -1, np.int32), np.zeros(len(logits), np.float32)
+    probabilities = logits.softmax(dim=1)
+    probabilities[:, label] = -1
+    best = probabilities.max(dim=1)
+    return best.indices.numpy().astype(np.int32), best.values.numpy().astype(np.float32)
+
+
+def _replaced(items: list[Any], index: int, item: Any) -> list[Any]:
+    return [*items[:index], item, *items[index + 1 :]]

@@ -1,0 +1,263 @@
+"""Folders of image files: which files there are, what class each was given, and their pixels."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from continual_crust.data.folder import _LITTER, _natural
+from continual_crust.data.images import decode, survey
+from continual_crust.data.loading import Bytes
+from continual_crust.errors import InputError
+from continual_crust.field.seen import digest_of, thumbnail_of
+from continual_crust.field.state import told_as_unwritable
+
+CHUNK = 256
+"""Files decoded at a time."""
+
+OnProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """A file and the class it was given."""
+
+    path: Path
+    name: str
+    """Relative to the folder; bytes that are no UTF-8 appear as ``\\xNN``."""
+    label: str
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that cannot be learned from."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Form:
+    """What all images of a learner are brought to."""
+
+    channels: int
+    height: int
+    width: int
+    crop: bool
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height, width."""
+        return self.channels, self.height, self.width
+
+    def decoded(self, paths: Sequence[Path]) -> Bytes:
+        """Files as bytes, (n, channels, height, width); raises `InputError` for the first that is none."""
+        survey(paths)
+        return decode(paths, (self.width, self.height), self.crop, self.channels == 3)
+
+
+def image_files(folder: Path, label: str | None) -> list[ImageFile]:
+    """All files under a folder, in natural order.
+
+    With a label, the folder holds that one class. Without, it holds one folder for each class.
+    """
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}; give the folder that holds your images.")
+    if label is not None:
+        if not label.strip():
+            raise InputError("--label is empty; give the name of the class.")
+        name = readable(label)
+        return [ImageFile(path, shown(path.relative_to(folder)), name) for path in files_under(folder)]
+    classes = [entry for entry in _visible(folder) if entry.is_dir()]
+    if not classes:
+        raise InputError(f"{folder} holds no class folders; if all its images are of one class, add --label NAME.")
+    return [
+        ImageFile(path, shown(path.relative_to(folder)), readable(entry.name))
+        for entry in classes
+        for path in files_under(entry)
+    ]
+
+
+def shown(path: Path) -> str:
+    """A path as text that any program can read.
+
+    >>> shown(Path("caf\\udce9.png"))
+    'caf\\\\xe9.png'
+    """
+    return readable(path.as_posix())
+
+
+def readable(name: str) -> str:
+    """A name from the operating system, whose bytes need not be UTF-8, as text that always is."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def form_of(files: Sequence[ImageFile], side: int | None, largest: int, crop: bool, on_progress: OnProgress) -> Form:
+    """The form that suits images: the most common size, no side longer than `largest`; in colour if any is.
+
+    Parameters
+    ----------
+    files
+        The first images of a learner. Those that cannot be read are passed over; they are reported when decoded.
+    side
+        Height and width that were asked for.
+    largest
+        Longest side otherwise.
+    crop
+        Whether images are cut to their size; then it is the largest square that all of them have.
+    """
+    sizes: Counter[tuple[int, int]] = Counter()
+    colour = False
+    for number, file in enumerate(files, start=1):
+        try:
+            header = survey([file.path])[0]
+        except InputError:
+            continue
+        finally:
+            on_progress("looking at sizes", number, len(files))
+        sizes[header.width, header.height] += 1
+        colour |= header.colour
+    if not sizes:
+        raise nothing_readable(files)
+    if side is not None:
+        width = height = side
+    elif crop:
+        width = height = min(largest, *(min(size) for size in sizes))
+    else:
+        width, height = sizes.most_common(1)[0][0]
+        scale = min(1.0, largest / max(width, height))
+        width, height = max(1, round(width * scale)), max(1, round(height * scale))
+    return Form(3 if colour else 1, height, width, crop)
+
+
+def nothing_readable(files: Sequence[ImageFile]) -> InputError:
+    """The error for a folder without a single image."""
+    why = ""
+    if files:
+        try:
+            survey([files[0].path])
+        except InputError as error:
+            why = f": {error}"
+    return InputError(f"none of {len(files)} files is an image that can be read{why or '; give a folder of images.'}")
+
+
+class DecodedFiles:
+    """The images of a folder, decoded once into a file of limited size; what does not fit is decoded when needed.
+
+    Use :meth:`decode_all` first; it finds out which files are images. Positions count good files only.
+    """
+
+    def __init__(self, files: Sequence[ImageFile], form: Form, cache: Path, limit: int) -> None:
+        self._form = form
+        self._files = list(files)
+        size = int(np.prod(form.shape))
+        rows = min(len(files), max(1, limit // size))
+        with told_as_unwritable(cache.parent):
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            with cache.open("wb") as file:
+                _claim(file.fileno(), max(1, rows * size))
+        self._cached = np.memmap(cache, np.uint8, "r+", shape=(rows, *form.shape))
+        self._good = np.arange(0)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height, width."""
+        return self._form.shape
+
+    @property
+    def good(self) -> list[ImageFile]:
+        """The files that are images."""
+        return [self._files[at] for at in self._good.tolist()]
+
+    @property
+    def decoded_each_time(self) -> int:
+        """How many images did not fit the cache."""
+        return max(0, len(self) - len(self._cached))
+
+    def __len__(self) -> int:
+        return len(self._good)
+
+    def decode_all(self, on_progress: OnProgress) -> tuple[NDArray[np.uint8], list[bytes], list[Skipped]]:
+        """Read every file once: digests and thumbnails of the good ones, and what is wrong with the others."""
+        digests, thumbnails = [], []
+        skipped: list[Skipped] = []
+        good: list[int] = []
+        for start in range(0, len(self._files), CHUNK):
+            part = range(start, min(start + CHUNK, len(self._files)))
+            for at, image in self._decoded(part, skipped):
+                if len(good) < len(self._cached):
+                    self._cached[len(good)] = image
+                good.append(at)
+                digests.append(digest_of(image))
+                thumbnails.append(thumbnail_of(image))
+            on_progress("reading images", part[-1] + 1, len(self._files))
+        if not good:
+            raise nothing_readable(self._files)
+        self._good = np.array(good)
+        return np.stack(digests), thumbnails, skipped
+
+    def take(self, positions: Tensor) -> Tensor:
+        """Copies of some images."""
+        wanted = positions.numpy()
+        images = np.empty((len(wanted), *self.shape), np.uint8)
+        cached = wanted < len(self._cached)
+        images[cached] = self._cached[wanted[cached]]
+        missing = np.flatnonzero(~cached)
+        if len(missing):
+            images[missing] = self._form.decoded([self._files[at].path for at in self._good[wanted[missing]]])
+        return torch.from_numpy(images)
+
+    def _decoded(self, part: range, skipped: list[Skipped]) -> list[tuple[int, Bytes]]:
+        """The images among some files; what is wrong with the rest goes to `skipped`."""
+        try:
+            return list(zip(part, self._form.decoded([self._files[at].path for at in part]), strict=True))
+        except InputError:
+            if len(part) == 1:
+                file = self._files[part[0]]
+                skipped.append(Skipped(file.name, self._why(file)))
+                return []
+        middle = part.start + len(part) // 2
+        halves = range(part.start, middle), range(middle, part.stop)
+        return [pair for half in halves for pair in self._decoded(half, skipped)]
+
+    def _why(self, file: ImageFile) -> str:
+        try:
+            self._form.decoded([file.path])
+        except InputError as error:
+            return str(error).replace(str(file.path), file.name)
+        return "it could be read only at the second attempt"
+
+
+def _claim(handle: int, size: int) -> None:
+    """Take room on the disk now: one that fills up later would end the process without a word."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(handle, 0, size)
+    else:
+        os.truncate(handle, size)
+
+
+def files_under(folder: Path) -> list[Path]:
+    """Files of a folder and the folders in it, less what operating systems leave there."""
+    files = []
+    for entry in _visible(folder):
+        if entry.is_dir():
+            files += [] if entry.is_symlink() else files_under(entry)
+        else:
+            files.append(entry)
+    return files
+
+
+def _visible(folder: Path) -> list[Path]:
+    try:
+        entries = [entry for entry in folder.iterdir() if entry.name[0] != "." and entry.name.lower() not in _LITTER]
+    except OSError as error:
+        raise InputError(f"{folder} cannot be read ({error.strerror}); check its permissions.") from None
+    return sorted(entries, key=lambda entry: _natural(entry.name))

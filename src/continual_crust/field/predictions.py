@@ -1,0 +1,60 @@
+"""The classes of image files, a few files at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from continual_crust.errors import InputError
+from continual_crust.field.folder import CHUNK, Form, OnProgress, Skipped, files_under, shown
+from continual_crust.field.inputs import Label
+from continual_crust.field.learner import ContinualLearner
+from continual_crust.field.state import StateFolder
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the learner says about one file."""
+
+    file: str
+    label: Label
+    probability: float
+
+
+def predictions(
+    state: Path,
+    paths: Sequence[Path],
+    device: str,
+    on_progress: OnProgress,
+    skipped: list[Skipped],
+    warn: Callable[[str], None],
+) -> Iterator[list[Prediction]]:
+    """Predict files, and all files in folders, part by part; those that cannot be read go to `skipped`."""
+    generation = StateFolder(state).newest()
+    for sentence in generation.passed_over:
+        warn(f"{sentence}; used generation {generation.number}.")
+    learner = ContinualLearner.of_generation(generation, None, device)
+    settings = learner.settings_
+    form = Form(settings.channels, settings.height, settings.width, settings.crop)
+    files = [file for path in paths for file in (files_under(path) if path.is_dir() else [path])]
+    for start in range(0, len(files), CHUNK):
+        part = files[start : start + CHUNK]
+        good = [(path, image) for path in part if (image := _image(form, path, skipped)) is not None]
+        if good:
+            probabilities = learner.predict_proba([image for _, image in good])
+            best = probabilities.argmax(axis=1)
+            labels = learner.classes_[best].tolist()
+            yield [
+                Prediction(shown(path), label, float(row[place]))
+                for (path, _), label, row, place in zip(good, labels, probabilities, best, strict=True)
+            ]
+        on_progress("predicting", start + len(part), len(files))
+
+
+def _image(form: Form, path: Path, skipped: list[Skipped]) -> object:
+    try:
+        return form.decoded([path])[0]
+    except InputError as error:
+        skipped.append(Skipped(shown(path), str(error)))
+        return None

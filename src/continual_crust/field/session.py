@@ -1,0 +1,205 @@
+"""One `learn` from the command line: a folder of images or a review, into the learner kept in STATE.
+
+It can be killed at any moment. What was there before is whole, and the same command goes on: images are read again,
+training continues at the last epoch that was saved (`checkpoint`), and the end is the same to the bit. Images that are
+known already are not learned twice, so repeating a command that had ended changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from continual_crust.errors import InputError
+from continual_crust.field.checkpoint import Checkpoint, lesson_key
+from continual_crust.field.core import ClassReport, FieldLearner, Incoming
+from continual_crust.field.folder import DecodedFiles, Form, ImageFile, OnProgress, Skipped, form_of, image_files
+from continual_crust.field.inputs import Label
+from continual_crust.field.review import Review
+from continual_crust.field.review_file import read_review
+from continual_crust.field.rows import ChosenRows
+from continual_crust.field.settings import Settings
+from continual_crust.field.state import StateFolder, told_as_unwritable
+
+LARGEST_SIDE, LARGEST_PRETRAINED_SIDE = 128, 224
+"""Longest side of images when no size is asked for; torchvision's weights were made at the second."""
+CHECKPOINT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a `learn` did."""
+
+    reports: list[ClassReport] = field(default_factory=list)
+    """One for each class that was learned; none if there was nothing new."""
+    known: int = 0
+    """Images that were learned before, or came twice."""
+    skipped: list[Skipped] = field(default_factory=list)
+    """Files that are no images."""
+    marked: int = 0
+    """Marks of a review that were new."""
+    unreachable: list[str] = field(default_factory=list)
+    """Images a review would bring back or move, that are gone."""
+    notes: list[str] = field(default_factory=list)
+    """What else should be known."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """How to learn."""
+
+    state: StateFolder
+    device: str = "auto"
+    cache_bytes: int = 8 << 30
+    """Size limit of the file of decoded images."""
+    on_progress: OnProgress = lambda what, done, total: None
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    """Training is saved after the first epoch that ends this long after it was last saved."""
+
+    def learn_folder(
+        self,
+        folder: Path,
+        label: str | None,
+        asked: Mapping[str, Any],
+        image_size: int | None = None,
+    ) -> Outcome:
+        """Learn a folder of images.
+
+        Parameters
+        ----------
+        folder, label
+            Class folders; or, with a label, images of that one class.
+        asked
+            Settings that were asked for. A learner that exists already must have the same.
+        image_size
+            Height and width that were asked for.
+        """
+        files = image_files(folder, label)
+        if not files:
+            raise InputError(f"there is no file in {folder}; give a folder that holds images.")
+        with self.state.locked(), self._workplace() as cache:
+            learner, notes = self._learner(asked, image_size)
+            form = self._form(learner, files, image_size)
+            decoded = DecodedFiles(files, form, cache, self.cache_bytes)
+            digests, thumbnails, skipped = decoded.decode_all(self.on_progress)
+            if decoded.decoded_each_time:
+                notes.append(
+                    f"{decoded.decoded_each_time} images do not fit the cache and are decoded each time; "
+                    "a larger --cache-size would be faster."
+                )
+            good = decoded.good
+            new = _unknown(learner, good, digests)
+            known = len(good) - len(new)
+            if not len(new):
+                return Outcome(known=known, skipped=skipped, notes=notes)
+            with learner.transaction():
+                learner.settings = replace(
+                    learner.settings, channels=form.channels, height=form.height, width=form.width
+                )
+                incoming = learner.record(
+                    ChosenRows(decoded, torch.from_numpy(new)),
+                    [_label(learner, good[at].label) for at in new],
+                    [good[at].name for at in new],
+                    digests[new],
+                    [thumbnails[at] for at in new],
+                    {"source": str(folder.resolve()), "label": label, "skipped": len(skipped)},
+                )
+                reports = self._taught(learner, incoming, ())
+                self.state.write(learner.files())
+        return Outcome(reports, known, skipped, notes=notes)
+
+    def apply_review(self, file: Path) -> Outcome:
+        """Do what a person's marks ask for, and learn anew the classes they change."""
+        marks = read_review(file)
+        with self.state.locked(), self._workplace():
+            learner, notes = self._learner({}, None)
+            with learner.transaction():
+                review = Review(learner)
+                for mark in marks:
+                    review.apply(mark)
+                if not review.applied:
+                    return Outcome(notes=notes)
+                incoming, unreachable = review.incoming()
+                also = sorted(review.emptied)
+                reports = self._taught(learner, incoming, also) if len(incoming.ids) or also else []
+                self.state.write(learner.files())
+        return Outcome(reports, marked=review.applied, unreachable=unreachable, notes=notes)
+
+    def _learner(self, asked: Mapping[str, Any], image_size: int | None) -> tuple[FieldLearner, list[str]]:
+        """The learner in STATE, or a new one; and what is to be said about it."""
+        wanted = Settings(**asked)
+        if not self.state.exists():
+            return FieldLearner(wanted, device=self.device), []
+        generation = self.state.newest()
+        learner = FieldLearner.from_generation(generation, device=self.device)
+        settings, what = learner.settings, f"the learner in {self.state.path}"
+        if image_size is not None and image_size not in (settings.height, settings.width):
+            raise InputError(
+                f"{what} knows images of {settings.width}×{settings.height} pixels, not {image_size}; "
+                "leave out --image-size or start another STATE."
+            )
+        for name in sorted(asked):
+            ours, theirs = getattr(settings, name), getattr(wanted, name)
+            if ours != theirs:
+                raise InputError(
+                    f"{what} was made with {name} {ours}, not {theirs}; leave the option out or start another STATE."
+                )
+        return learner, [f"{said}; went on from generation {generation.number}." for said in generation.passed_over]
+
+    def _form(self, learner: FieldLearner, files: Sequence[ImageFile], image_size: int | None) -> Form:
+        settings = learner.settings
+        if settings.channels:
+            return Form(settings.channels, settings.height, settings.width, settings.crop)
+        largest = LARGEST_PRETRAINED_SIDE if settings.pretrained else LARGEST_SIDE
+        return form_of(files, image_size, largest, settings.crop, self.on_progress)
+
+    def _taught(self, learner: FieldLearner, incoming: Incoming, also: Sequence[int]) -> list[ClassReport]:
+        place = self.state.work / "checkpoint.safetensors"
+        checkpoint = Checkpoint(place, lesson_key(learner, incoming, also), self.checkpoint_seconds)
+        return learner.learn(incoming, also, self.on_progress, checkpoint.resumed, checkpoint.save)
+
+    @contextlib.contextmanager
+    def _workplace(self) -> Iterator[Path]:
+        """A place for decoded images; all of `work` is cleared when the learning has ended well."""
+        cache = self.state.work / "images"
+        with told_as_unwritable(self.state.path):
+            self.state.work.mkdir(exist_ok=True)
+        try:
+            yield cache
+        except BaseException:
+            cache.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.state.work.rmdir()
+            raise
+        shutil.rmtree(self.state.work, ignore_errors=True)
+
+
+def _label(learner: FieldLearner, text: str) -> Label:
+    """A folder's name as a label; a learner whose classes are numbers has numbers for names."""
+    numbers = bool(learner.labels) and all(isinstance(label, int) for label in learner.labels)
+    if numbers and text.isdecimal():
+        return int(text)
+    return text
+
+
+def _unknown(learner: FieldLearner, files: Sequence[ImageFile], digests: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Positions of the images that their class has not seen yet, each once."""
+    known: dict[str, set[bytes]] = {
+        str(label): seen.digests() for label, seen in zip(learner.labels, learner.seen, strict=True)
+    }
+    new = []
+    for at, file in enumerate(files):
+        of_class = known.setdefault(file.label, set())
+        digest = digests[at].tobytes()
+        if digest not in of_class:
+            of_class.add(digest)
+            new.append(at)
+    return np.array(new, np.int64)
