@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,11 @@ from continual_crust.report.theory_figure import theory_figure
 from continual_crust.strategies import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.run import FinishedRun, execute
-from continual_crust.theory import TheoryReport, coverage, theory_report, watched_descent
+from continual_crust.theory import TheoryReport, coverage, tables, theory_report, watched_descent
 from continual_crust.theory import sweep as sweeping
 from continual_crust.theory.learner import finite, median
-from continual_crust.theory.printing import number, print_report, print_sweep
+from continual_crust.theory.printing import measured_table, print_report, print_sweep, print_wide
+from continual_crust.theory.tables import number
 
 QUICK = Training(phase1_epochs=4, phase2_epochs=1, memory_per_class=8)
 DOCUMENT = Path(__file__).parents[1] / "docs" / "theory.md"
@@ -109,6 +111,16 @@ def test_a_report_can_be_printed(flipped: TheoryReport, perturbed: TheoryReport)
     assert "nan" not in text
 
 
+def test_a_narrow_terminal_loses_no_digit(perturbed: TheoryReport) -> None:
+    text = io.StringIO()
+    table = measured_table(perturbed)
+    print_wide(table, Console(file=text, width=60))
+    lines = text.getvalue().splitlines()
+    assert max(map(len, lines)) <= 60
+    cells = {cell.strip() for line in lines for cell in re.split("[│┃]", line)}
+    assert cells >= {cell for row in (table.headings, *table.rows) for cell in row}
+
+
 def test_some_classes_and_some_samples(perturbed_run: FinishedRun, perturbed: TheoryReport) -> None:
     calls = []
     report = theory_report(perturbed_run, classes=["2"], most_samples=20, on_progress=lambda *call: calls.append(call))
@@ -173,9 +185,11 @@ def test_the_sweep_writes_a_table_and_a_figure(
         label_levels=(0.0, 0.4),
         perturbed_levels=(0.5,),
         training=QUICK,
+        workers=1,
     )
     assert [call[0] for call in calls] == ["none, seed 0", "label:0.4, seed 0", "salt_and_pepper:0.5, seed 0", "done"]
-    assert sorted(file.name for file in path.parent.iterdir()) == ["theory_digits.json", "theory_digits.png"]
+    names = sorted(file.name for file in path.parent.iterdir())
+    assert names == ["theory_digits.json", "theory_digits.md", "theory_digits.png"]
     rows = json.loads(path.read_text())["rows"]
     assert [(row["noise"], row["level"]) for row in rows] == [("none", 0.0), ("label", 0.4), ("salt_and_pepper", 0.5)]
     for row in rows:
@@ -191,6 +205,7 @@ def test_the_sweep_writes_a_table_and_a_figure(
     print_sweep(path, Console(file=text, width=250))
     for expected in ("none", "label:0.4", "salt_and_pepper:0.5", "steps, corrected"):
         assert expected in text.getvalue()
+        assert expected in path.with_suffix(".md").read_text(encoding="utf-8")
 
 
 def test_both_kinds_of_noise_share_their_axes() -> None:
@@ -219,6 +234,50 @@ def test_numbers_for_people() -> None:
     ]
     assert median([None, None]) is None
     assert median([1.0, 2.0]) == 1.5
+
+
+def test_tables_of_a_sweep() -> None:
+    kept = {"as_written": {"holds": 7, "fails": 3}, "to_go_by": {"holds": 9, "fails": 1}}
+    unposed = {"as_written": {"ill-posed": 10}, "to_go_by": {"fails": 10}}
+    part = {"rule": "random", "k": 5, "noise_in_coreset": 0.25, "relative_epsilon": 0.5}
+    counts = {"steps": 4, "conditions_hold": 3, "bound_kept": 4, "violations": 0}
+    measured = dict.fromkeys([*tables._MEASURED.values(), *tables._BEHIND_IT.values()], 0.5)
+    rows = [
+        {"noise": "none", "level": 0.0, "seed": 0, "conditions": {"a": kept}, "coverage": [part], "descent": counts},
+        {"noise": "none", "level": 0.0, "seed": 1, "conditions": {"a": kept}, "coverage": None, "descent": None},
+        {"noise": "label", "level": 0.2, "seed": 0, "conditions": {"b": unposed}, "coverage": None, "descent": None},
+    ]
+    rows = [row | measured for row in rows]
+    rows[0]["epsilon"], rows[1]["epsilon"], rows[2]["iterations_stated"] = 1.0, 4.0, None
+    main, behind, conditions, covered, descents = tables.sweep_tables(rows)
+    assert [row[0] for row in main.rows] == ["none", "label:0.2"]
+    assert main.rows[1][main.headings.index("steps, as stated")] == "–"
+    assert behind.rows[0][behind.headings.index("ε")] == "2.5"
+    assert conditions.headings == ("noise", "a", "b")
+    assert conditions.rows == (("none", "14 / 18", ""), ("label:0.2", "", "– / 0"))
+    assert (covered.headings, covered.rows) == (("noise", "rule", "k = 5"), (("none", "random", "25%, 0.50"),))
+    assert descents.rows == (("none", "4", "3", "4", "0"),)
+    assert "| none | 14 / 18 |  |\n" in tables.markdown([conditions])
+
+
+def test_the_documentation_shows_the_measured_tables() -> None:
+    results, text = DOCUMENT.parents[1] / "results", DOCUMENT.read_text(encoding="utf-8")
+    rows = json.loads((results / "theory_digits.json").read_text(encoding="utf-8"))["rows"]
+    found = tables.sweep_tables(rows)
+    assert (results / "theory_digits.md").read_text(encoding="utf-8") == tables.markdown(found)
+    for table in found:
+        assert tables.markdown([table]).split("\n\n")[1] in text, table.title
+
+
+def test_the_example_of_gradient_descent_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = DOCUMENT.parents[1] / "examples" / "theory_descent.py"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(example), "--steps", "15"])
+    runpy.run_path(str(example), run_name="__main__")
+    found = json.loads((tmp_path / "theory_descent.json").read_text())
+    assert (found["steps"], found["conditions_hold"], found["violations"]) == (15, 15, 0)
+    assert found["residual_after"] < found["bound_after"] < found["residual_before"]
+    assert (tmp_path / "theory_descent.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_examples_of_the_documentation_run() -> None:

@@ -40,12 +40,19 @@ def theory(
         Path | None,
         typer.Option(help="Folder for theory.json, by default the run's; with --sweep, by default runs/theory."),
     ] = None,
+    samples: Annotated[
+        int, typer.Option(help="Most images of a class to look at, its memory among them.", min=1)
+    ] = 500,
+    memory: Annotated[int, typer.Option(help="MiB of Jacobian to hold at a time; what fits is faster.", min=1)] = 512,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes for --sweep, by default one for each core.", min=1)
+    ] = None,
 ) -> None:
     """Measure the two theorems' quantities on a learner and say which of their conditions hold."""
     if sweep == (folder is not None):
         raise InputError("theory needs either the folder of a run or --sweep; for example: theory runs/my-run.")
     if folder is None:
-        _sweep(out or Path("runs/theory"))
+        _sweep(out or Path("runs/theory"), workers)
         return
     from continual_crust.data import load_dataset
     from continual_crust.studies.result import write_atomically
@@ -58,7 +65,7 @@ def theory(
         dataset = load_dataset(config.dataset, data_root, image_size=config.image_size, crop=config.crop)
     finished = load_run(folder, dataset, choose_device(device))
     with _bar() as advance:
-        measured = theory_report(finished, on_progress=advance)
+        measured = theory_report(finished, most_samples=samples, memory=memory << 20, on_progress=advance)
     print_report(measured, console)
     target = out or folder
     try:
@@ -69,12 +76,14 @@ def theory(
     console.print(Text.assemble(("written to ", "dim"), str(target / "theory.json")), soft_wrap=True)
 
 
-def _sweep(out: Path) -> None:
+def _sweep(out: Path, workers: int | None) -> None:
+    from continual_crust.theory.printing import print_sweep
     from continual_crust.theory.sweep import sweep
 
     with _bar() as advance:
-        path = sweep(out, advance)
-    console.print(Text.assemble(("written to ", "dim"), f"{path} and {path.with_suffix('.png')}"), soft_wrap=True)
+        path = sweep(out, advance, workers=workers)
+    print_sweep(path, console)
+    console.print(Text.assemble(("written to ", "dim"), f"{path}, .png and .md"), soft_wrap=True)
 
 
 @contextmanager

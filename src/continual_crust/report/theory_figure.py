@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
 from continual_crust.report.drawing import DPI
 from continual_crust.theory.descent import Descent
@@ -51,6 +51,9 @@ def theory_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
             _line(
                 axes, chosen, "iterations_stated", "flipped labels, Theorem 1 as stated", "#0072b2", "x", linestyle="--"
             )
+            # All within a decade: powers of ten alone would leave one tick or none.
+            for place in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+                place(StrMethodFormatter("{x:,.0f}"))
         if scale == "linear":
             axes.set_ylim(bottom=0)
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))

@@ -6,12 +6,14 @@ demands pull at k.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from continual_crust.randomness import generator_for
 from continual_crust.selection.selectors import Candidates, SelectorConfig, select
-from continual_crust.theory.learner import ClassData, Finished, median, remembered
+from continual_crust.theory.jacobian import compressed
+from continual_crust.theory.learner import ClassData, Finished, remembered
 from continual_crust.theory.quantities import replacement
 from continual_crust.theory.spectrum import singular_values, spectral_norm
 
@@ -29,10 +31,10 @@ class Coverage:
 
     rule: str
     k: int
-    noise_in_coreset: float | None
-    relative_epsilon: float | None
+    noise_in_coreset: float
+    relative_epsilon: float
     """ε as a share of ‖J‖."""
-    sigma_min: float | None
+    sigma_min: float
     """Smallest singular value of the chosen samples' Jacobian."""
 
 
@@ -54,7 +56,7 @@ def coverage(
     found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
     for name in remembered(finished):
         data = ClassData.of(finished, name)
-        jacobian = data.jacobian()
+        jacobian = compressed(data.jacobian())  # only rows are compared, and often
         norm = spectral_norm(jacobian)
         features, scores = network.evaluate(data.samples.images)
         labels = data.samples.labels.to(network.device)
@@ -66,17 +68,12 @@ def coverage(
                 found.setdefault((rule, size), []).append(
                     (
                         float(data.noisy[chosen.cpu()].double().mean()),
-                        stand_in.epsilon / norm,
+                        stand_in.epsilon / norm if norm else 0.0,
                         float(singular_values(stand_in.chosen)[-1]),
                     )
                 )
     return [
-        Coverage(
-            rule,
-            size,
-            sum(part[0] for part in parts) / len(parts),
-            median(p[1] for p in parts),
-            median(p[2] for p in parts),
-        )
+        Coverage(rule, size, statistics.mean(noise), statistics.median(epsilon), statistics.median(sigma_min))
         for (rule, size), parts in found.items()
+        for noise, epsilon, sigma_min in [zip(*parts, strict=True)]
     ]

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from continual_crust.errors import InputError
-from continual_crust.theory.jacobian import Function, Jacobian
+from continual_crust.theory.jacobian import Dense, Function, Jacobian
 from continual_crust.theory.quantities import NODES, average_jacobian
+from continual_crust.theory.spectrum import singular_values, spectral_norm
 from continual_crust.theory.theorems import contraction
 
 ROUNDING = 1e-9
@@ -126,10 +127,9 @@ def descend(
         jacobian = root[:, None] * Jacobian(function, parameters, inputs).rows(0, rows)
         step = -eta * (jacobian.T @ residual)
         average = root[:, None] * average_jacobian(function, parameters, step, inputs, nodes).rows(0, rows)
-        spectrum = torch.linalg.svdvals(jacobian)
-        lowest = float(spectrum[-1]) if rows <= len(parameters) else 0.0
-        highest = max(float(spectrum[0]), float(torch.linalg.matrix_norm(average, 2)))
-        gap = float(torch.linalg.matrix_norm(average - jacobian, 2))
+        spectrum = singular_values(Dense(jacobian), "dense")
+        lowest, highest = float(spectrum[-1]), max(float(spectrum[0]), spectral_norm(Dense(average)))
+        gap = spectral_norm(Dense(average - jacobian))
         parameters = parameters + step
         before, residual = float(residual.norm()), residual_at(parameters)
         taken.append(

@@ -202,6 +202,16 @@ def written_out(matrix: Matrix, memory: int = MEMORY) -> Matrix:
     return Dense(whole)
 
 
+def compressed(matrix: Matrix) -> Matrix:
+    """Fewer columns, and the same inner products between rows, where the matrix is written out; else as it is.
+
+    Choosing, repeating, weighting and subtracting rows then leads to the same singular values as with all columns.
+    """
+    if not isinstance(matrix, Dense):
+        return matrix
+    return Dense(torch.linalg.qr(matrix.matrix.T, mode="r").R.T)
+
+
 def fits(matrix: Matrix, memory: int) -> bool:
     """Whether the whole matrix takes no more than so many bytes."""
     return matrix.shape[0] <= rows_in(matrix, memory)

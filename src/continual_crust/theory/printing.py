@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from continual_crust.theory.learner import TheoryReport, median
 from continual_crust.theory.outputs import VIEWS
+from continual_crust.theory.tables import TextTable, number, sweep_tables
 from continual_crust.theory.theorems import Condition, Iterations, Status
 
 _COLOURS = {Status.HOLDS: "green", Status.FAILS: "red", Status.ILL_POSED: "yellow"}
@@ -32,6 +33,8 @@ _NUMBERS: tuple[tuple[str, str], ...] = (
     ("‖r₀‖", "residual"),
     ("L", "smoothness"),
 )
+_FRAME = 3
+"""Characters around a cell: its line and two spaces."""
 _PERTURBED: tuple[tuple[str, str], ...] = (
     ("E min", "e_min"),
     ("E max", "e_max"),
@@ -40,28 +43,9 @@ _PERTURBED: tuple[tuple[str, str], ...] = (
 )
 
 
-_SWEPT: tuple[tuple[str, str], ...] = (
-    ("accuracy", "accuracy"),
-    ("ρ kept", "noise_in_coreset"),
-    ("σ min", "sigma_min"),
-    ("‖J‖", "norm"),
-    ("ε", "epsilon"),
-    ("ε / ‖J‖", "relative_epsilon"),
-    ("allowed", "allowed_relative_epsilon"),
-    ("α", "alpha"),
-    ("β", "beta"),
-    ("η", "eta"),
-    ("‖r₀‖", "residual"),
-    ("L", "smoothness"),
-    *_PERTURBED,
-    ("steps, stated", "iterations_stated"),
-    ("steps, corrected", "iterations_corrected"),
-)
-
-
 def print_report(report: TheoryReport, console: Console) -> None:
     """Show what was measured, what holds, what the text of the paper gets wrong and what to do."""
-    console.print(measured_table(report))
+    print_wide(measured_table(report), console)
     console.print(conditions_table(report))
     console.print(iterations_table(report))
     for heading, lines in (("Slips in the text", _slips(report)), ("What to do", _remedies(report))):
@@ -71,21 +55,16 @@ def print_report(report: TheoryReport, console: Console) -> None:
                 console.print(Text(f"  {line}"), soft_wrap=True)
 
 
-def measured_table(report: TheoryReport) -> Table:
+def measured_table(report: TheoryReport) -> TextTable:
     """A row for each class."""
     perturbed = any(part.measured.perturbed for part in report.classes)
     columns = _NUMBERS + (_PERTURBED if perturbed else ())
-    table = Table(
-        title=f"{report.method} on {report.dataset}: each class's coreset against its class; f is the "
+    return TextTable(
+        f"{report.method} on {report.dataset}: each class's coreset against its class; f is the "
         f"{VIEWS[report.view].split(',')[0]}",
-        title_justify="left",
+        ("class", *(heading for heading, _ in columns)),
+        tuple((part.name, *(number(getattr(part.measured, name)) for _, name in columns)) for part in report.classes),
     )
-    table.add_column("class")
-    for heading, _ in columns:
-        table.add_column(heading, justify="right")
-    for part in report.classes:
-        table.add_row(Text(part.name), *(number(getattr(part.measured, name)) for _, name in columns))
-    return table
 
 
 def conditions_table(report: TheoryReport) -> Table:
@@ -116,36 +95,27 @@ def iterations_table(report: TheoryReport) -> Table:
 
 
 def print_sweep(path: Path, console: Console) -> None:
-    """Show the file that :func:`continual_crust.theory.sweep.sweep` wrote: medians over classes, then over seeds."""
-    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    table = Table(title="Theorems 1 and 2 on digits, against the noise", title_justify="left")
-    table.add_column("noise")
-    for heading, _ in _SWEPT:
-        table.add_column(heading, justify="right")
-    for noise, values in swept(rows):
-        table.add_row(noise, *(number(value) for value in values))
-    console.print(table)
+    """Show the file that :func:`continual_crust.theory.sweep.sweep` wrote."""
+    for table in sweep_tables(json.loads(path.read_text(encoding="utf-8"))["rows"]):
+        print_wide(table, console)
 
 
-def swept(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[float | None]]]:
-    """For each noise, in order of appearance, the median over its seeds of every column."""
-    noises = list(dict.fromkeys((row["noise"], row["level"]) for row in rows))
-    groups = {noise: [row for row in rows if (row["noise"], row["level"]) == noise] for noise in noises}
-    return [
-        (kind if kind == "none" else f"{kind}:{level:g}", [median(row[name] for row in group) for _, name in _SWEPT])
-        for (kind, level), group in groups.items()
-    ]
-
-
-def number(value: float | None) -> str:
-    """Three digits, or a dash for what has no value.
-
-    >>> number(0.01234), number(12345.6), number(1234567), number(None), number(25)
-    ('0.0123', '12,346', '1.23e+06', '–', '25')
-    """
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if 1000 <= abs(value) < 10**6 else f"{value:.3g}"
+def print_wide(found: TextTable, console: Console) -> None:
+    """Show a table; where it is wider than the terminal, in parts, since half a number is no number."""
+    columns = list(zip(found.headings, *found.rows, strict=True))
+    widths = [max(map(cell_len, column)) + _FRAME for column in columns]
+    parts: list[list[int]] = [[]]
+    for position in range(1, len(columns)):
+        if parts[-1] and 1 + widths[0] + sum(widths[at] for at in (*parts[-1], position)) > console.width:
+            parts.append([])
+        parts[-1].append(position)
+    for part in parts:
+        table = Table(title=found.title if part is parts[0] else None, title_justify="left")
+        for at in (0, *part):
+            table.add_column(found.headings[at], justify="right" if at else "left")
+        for row in found.rows:
+            table.add_row(*(Text(row[at]) for at in (0, *part)))
+        console.print(table)
 
 
 def _sides(conditions: Sequence[Condition]) -> tuple[Text, str, str, Text]:

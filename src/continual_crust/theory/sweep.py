@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,7 @@ from continual_crust.studies.run import FinishedRun, execute
 from continual_crust.theory.coverage import coverage
 from continual_crust.theory.learner import TheoryReport, finite, median, remembered, theory_report, watched_descent
 from continual_crust.theory.quantities import Measurement
+from continual_crust.theory.tables import markdown, sweep_tables
 from continual_crust.theory.theorems import Status, Theorem
 
 LABEL_LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
@@ -42,13 +47,14 @@ def sweep(
     label_levels: Sequence[float] = LABEL_LEVELS,
     perturbed_levels: Sequence[float] = PERTURBED_LEVELS,
     training: Training | None = None,
+    workers: int | None = None,
 ) -> Path:
-    """Train and measure a digits learner at each level of noise; write ``theory_digits.json`` and its figure.
+    """Train and measure a digits learner at each level of noise; write the numbers, the figure and the tables.
 
     Parameters
     ----------
     out
-        Folder for ``theory_digits.json`` and ``theory_digits.png``.
+        Folder for ``theory_digits.json``, ``theory_digits.png`` and ``theory_digits.md``.
     on_progress
         Called before each run with what it is, how many are done and how many there are; and once at the end.
     method
@@ -59,6 +65,8 @@ def sweep(
         Shares of flipped labels and of images with salt and pepper. A share of 0 is a run without noise.
     training
         Epochs, memory and optimizer; the defaults for digits if not given.
+    workers
+        Processes, each with one thread; one for each core if not given. The numbers do not depend on it.
 
     Returns
     -------
@@ -71,43 +79,73 @@ def sweep(
     flipped = [_noise(NoiseKind.LABEL, level) for level in label_levels]
     perturbed = [_noise(NoiseKind.SALT_AND_PEPPER, level) for level in perturbed_levels]
     watched = {Noise(), *flipped[-1:], *perturbed[-1:]}
-    plan = [(seed, noise) for noise in dict.fromkeys(flipped + perturbed) for seed in range(seeds)]
-    data = load_dataset("digits")
-    rows = []
-    for position, (seed, noise) in enumerate(plan):
+    plan = [
+        (_config(method, noise, seed, training), seed == 0 and noise in watched)
+        for noise in dict.fromkeys(flipped + perturbed)
+        for seed in range(seeds)
+    ]
+    rows: list[dict[str, Any]] = []
+    measured = _measured(plan, min(workers or os.cpu_count() or 1, len(plan)))
+    for config, _ in plan:
         if on_progress is not None:
-            on_progress(f"{noise}, seed {seed}", position, len(plan))
-        defaults = defaults_for("digits", noise.kind)
-        config = RunConfig(
-            "digits",
-            method,
-            defaults.model,
-            noise,
-            seed,
-            training or defaults.training,
-            strategy_named(method).default_selector,
-        )
-        finished = execute(config, data, torch.device("cpu"))
-        close_look = seed == 0 and noise in watched
-        rows.append(
-            {
-                "noise": noise.kind.value,
-                "level": noise.level,
-                "seed": seed,
-                "accuracy": finished.result.accuracy,
-                "purity": finished.result.purity,
-                **row_of(theory_report(finished)),
-                "descent": _descents(finished) if close_look else None,
-                "coverage": [asdict(part) for part in coverage(finished)] if close_look else None,
-            }
-        )
+            on_progress(f"{config.noise}, seed {config.seed}", len(rows), len(plan))
+        rows.append(next(measured))
     if on_progress is not None:
         on_progress("done", len(plan), len(plan))
     about = {"dataset": "digits", "method": method, "seeds": seeds, "versions": versions()}
     path = out / "theory_digits.json"
     write_atomically(path, json.dumps(finite(about | {"rows": rows}), indent=1, allow_nan=False) + "\n")
-    write_atomically(out / "theory_digits.png", png(theory_figure(rows)))
+    write_atomically(path.with_suffix(".png"), png(theory_figure(rows)))
+    write_atomically(path.with_suffix(".md"), markdown(sweep_tables(rows)))
     return path
+
+
+def _config(method: str, noise: Noise, seed: int, training: Training | None) -> RunConfig:
+    defaults = defaults_for("digits", noise.kind)
+    return RunConfig(
+        dataset="digits",
+        method=method,
+        model=defaults.model,
+        noise=noise,
+        seed=seed,
+        training=training or defaults.training,
+        selector=strategy_named(method).default_selector,
+    )
+
+
+def _measured(plan: Sequence[tuple[RunConfig, bool]], workers: int) -> Iterator[dict[str, Any]]:
+    """A row for each run, in the order of the plan."""
+    if workers == 1:
+        for config, close_look in plan:
+            threads = torch.get_num_threads()
+            torch.set_num_threads(1)  # as in the processes: more threads give other last bits
+            try:
+                row = _row(config, close_look)
+            finally:
+                torch.set_num_threads(threads)
+            yield row
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        try:
+            yield from pool.map(_row, *zip(*plan, strict=True))
+        except BrokenProcessPool:
+            raise InputError("a worker process was killed, perhaps for lack of memory; try fewer --workers.") from None
+
+
+def _row(config: RunConfig, close_look: bool) -> dict[str, Any]:
+    """Learn, measure and, for a close look, descend and choose anew."""
+    finished = execute(config, load_dataset("digits"), torch.device("cpu"))
+    return {
+        "noise": config.noise.kind.value,
+        "level": config.noise.level,
+        "seed": config.seed,
+        "accuracy": finished.result.accuracy,
+        "purity": finished.result.purity,
+        **row_of(theory_report(finished)),
+        "descent": _descents(finished) if close_look else None,
+        "coverage": [asdict(part) for part in coverage(finished)] if close_look else None,
+    }
 
 
 def _noise(kind: NoiseKind, level: float) -> Noise:
