@@ -216,7 +216,7 @@ class FieldLearner:
         """The learner that :meth:`files` described."""
         manifest = generation.manifest
         try:
-            learner = cls(Settings.from_dict(manifest["settings"]), module, device)
+            learner = cls(_checked_settings(manifest["settings"]), module, device)
             entries = manifest["classes"]
             learner.labels = [entry["name"] for entry in entries]
             if not all(type(label) in (str, int) for label in learner.labels):
@@ -316,6 +316,13 @@ class FieldLearner:
             for row in doubtful[np.argsort(seen.score[doubtful], kind="stable")]
         ]
         return ClassReport(self.labels[label], len(fresh), int(seen.kept.sum()), doubts, found.noise)
+
+
+def _checked_settings(plain: dict[str, Any]) -> Settings:
+    try:
+        return Settings.from_dict(plain)
+    except InputError as error:
+        raise Damaged(f"its manifest's settings are wrong: {str(error).rstrip('.')}") from None
 
 
 def looks_wrong(seen: Seen) -> NDArray[np.bool_]:

@@ -27,6 +27,8 @@ def images_and_labels(images: Any, labels: Any) -> tuple[Any, list[Label]]:
         if any(not isinstance(pair, (tuple, list)) or len(pair) < 2 for pair in pairs):
             raise InputError("the data set's items are not pairs of an image and a label; give one that has both.")
         return [pair[0] for pair in pairs], plain_labels([pair[1] for pair in pairs])
+    if not hasattr(images, "__len__"):
+        raise InputError(f"images are a {type(images).__name__}; give a tensor, an array or a data set.")
     if labels is None:
         raise InputError("the images have no labels; give learn(images, labels) or a data set of pairs.")
     plain = plain_labels(labels)

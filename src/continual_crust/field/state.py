@@ -125,7 +125,11 @@ class Generation:
             raise Damaged(f"{SUMS} does not name manifest.json")
         for name in sums:
             _check(path, name, sums)
-        return cls(path, _parsed_manifest(_checked(path, "manifest.json", sums)), sums)
+        manifest = _parsed_manifest(_checked(path, "manifest.json", sums))
+        for name in map(seen_file, range(len(manifest["classes"]))):
+            if name not in sums:
+                raise Damaged(f"{SUMS} does not name {name}")
+        return cls(path, manifest, sums)
 
 
 @dataclass(frozen=True)
@@ -288,7 +292,10 @@ def _checked(path: Path, name: str, sums: Mapping[str, str]) -> bytes:
 
 def _parsed_sums(content: bytes) -> dict[str, str]:
     sums = {}
-    for line in content.decode("ascii", "replace").splitlines():
+    *lines, rest = content.decode("ascii", "replace").split("\n")
+    if rest:
+        raise Damaged(f"{SUMS} is cut off")
+    for line in lines:
         match = _SUM_LINE.fullmatch(line)
         if match is None:
             raise Damaged(f"{SUMS} has a line that is no checksum")

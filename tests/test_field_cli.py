@@ -1,0 +1,410 @@
+"""`learn`, `predict` and `info` as a person meets them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from field_images import QUICK, command, digit_folders, fingerprint, numbers_of, write_images
+from PIL import Image
+
+from continual_crust import ContinualLearner
+from continual_crust.data import Dataset
+from continual_crust.field import folder as folder_module
+from continual_crust.field.folder import DecodedFiles, Form, image_files
+from continual_crust.field.seen import OTHER, RIGHT, WRONG
+from continual_crust.field.session import Session
+from continual_crust.field.state import StateFolder
+from continual_crust.field.strategy import FieldCrust
+
+
+@pytest.fixture(scope="module")
+def made(digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A learner of 0 and 1 and the folder it learned from; read only."""
+    root = tmp_path_factory.mktemp("made")
+    images = digit_folders(root / "images", digits)
+    asked = {"phase1_epochs": 2, "phase2_epochs": 2, "memory_per_class": 6}
+    Session(StateFolder(root / "S"), "cpu").learn_folder(images, None, asked)
+    return root / "S", images
+
+
+@pytest.fixture
+def state(made: tuple[Path, Path], tmp_path: Path) -> Path:
+    """A copy that may be changed."""
+    shutil.copytree(made[0], tmp_path / "S")
+    return tmp_path / "S"
+
+
+def learner_in(state: Path) -> ContinualLearner:
+    return ContinualLearner.load(state, device="cpu")
+
+
+def test_learn_predict_and_info(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = digit_folders(tmp_path / "images", digits)
+    two = write_images(tmp_path / "two", numbers_of(digits, 2)[:16])
+    state = tmp_path / "S"
+    assert command(monkeypatch, "learn", state, images, *QUICK) == 0
+    printed = capsys.readouterr().out
+    assert "wrong labels, estimated" in printed
+    assert command(monkeypatch, "learn", state, two, "--label", "two") == 0
+    assert sorted(path.name for path in state.iterdir()) == ["generations", "lock"]
+    assert learner_in(state).classes_.tolist() == ["0", "1", "two"]
+    assert learner_in(state).settings_.memory_per_class == 6
+    capsys.readouterr()
+
+    # The old images are not needed any more.
+    shutil.rmtree(images)
+    asked = [two / "0.png", two / "1.png"]
+    assert command(monkeypatch, "predict", state, *asked, "--format", "csv") == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["file"] for row in rows] == list(map(str, asked))
+    assert command(monkeypatch, "predict", state, two, "--format", "json") == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert len(listed) == 16
+    assert {row["class"] for row in listed} <= {"0", "1", "two"}
+    assert listed[0]["probability"] == pytest.approx(float(rows[0]["probability"]), abs=1e-5)
+    expected = learner_in(state).predict_proba(numbers_of(digits, 2)[:1]).max()
+    assert listed[0]["probability"] == pytest.approx(expected, abs=1e-5)
+    assert command(monkeypatch, "predict", state, two / "0.png") == 0
+    assert "probability" in capsys.readouterr().out
+    assert command(monkeypatch, "info", state) == 0
+    shown = capsys.readouterr().out
+    assert "two" in shown
+    assert "generation 2" in shown
+    assert "simple_cnn, 8×8 pixels in grey" in shown
+
+
+def test_known_images_are_not_learned_twice(
+    state: Path,
+    made: tuple[Path, Path],
+    digits: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = fingerprint(state)
+    assert command(monkeypatch, "learn", state, made[1]) == 0
+    assert "Nothing new to learn" in capsys.readouterr().out
+    assert fingerprint(state) == before
+    more = write_images(tmp_path / "more", numbers_of(digits, 0)[8:24])
+    assert command(monkeypatch, "learn", state, more, "--label", "0") == 0
+    assert "8 images are known already" in capsys.readouterr().out
+    seen = learner_in(state).seen("0")
+    assert len(seen) == 24
+    assert seen.names()[15:17] == ["0/15.png", "8.png"]
+    assert seen.batch.tolist() == [0] * 16 + [1] * 8
+
+
+def test_every_kind_of_file_is_learned_or_reported(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Mixed sizes and modes, broken images, bombs, litter and names that are no UTF-8."""
+    images = digit_folders(tmp_path / "images", digits)
+    mixed = images / "0"
+    whole = Image.fromarray(numbers_of(digits, 0)[20])
+    whole.resize((20, 11)).save(mixed / "large.bmp")
+    whole.convert("RGBA").save(mixed / "with alpha.png")
+    whole.convert("P").save(mixed / "palette.gif")
+    Image.fromarray(np.asarray(whole).astype(np.uint16) * 257).save(mixed / "sixteen bits.tif")
+    whole.save(mixed / "[bold]<b>.jpeg")
+    (mixed / "nested").mkdir()
+    whole.rotate(5).save(mixed / "nested" / "deep.webp")
+    Image.fromarray(numbers_of(digits, 0)[21]).save(os.fsencode(mixed) + b"/caf\xe9.png")
+    good = 16 + 7
+
+    (mixed / "notes.txt").write_text("not an image")
+    (mixed / "empty.png").write_bytes(b"")
+    content = (mixed / "3.png").read_bytes()
+    (mixed / "cut.png").write_bytes(content[: len(content) // 2])
+    Image.fromarray(np.full((8, 8), np.nan, np.float32)).save(mixed / "nan.tif")
+    (mixed / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    bomb = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 0, 0, 0, 0)
+    chunk = struct.pack(">I", 13) + b"IHDR" + bomb + struct.pack(">I", zlib.crc32(b"IHDR" + bomb))
+    (mixed / "bomb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk + content[33:])
+    (mixed / ".hidden").write_text("")
+    (mixed / "Thumbs.db").write_text("")
+    assert command(monkeypatch, "learn", tmp_path / "S", images, *QUICK) == 0
+    printed = capsys.readouterr().out
+    assert "6 files skipped:" in printed
+    for name in ("notes.txt", "empty.png", "cut.png", "nan.tif", "gone.png", "bomb.png"):
+        assert f"0/{name}" in printed
+    learner = learner_in(tmp_path / "S")
+    # The palette's and the alpha's images are the same picture, so they count once.
+    assert good - 3 <= len(learner.seen("0")) <= good
+    assert "0/caf\\xe9.png" in learner.seen("0").names()
+    assert "0/nested/deep.webp" in learner.seen("0").names()
+    assert "0/[bold]<b>.jpeg" in learner.seen("0").names()
+    assert learner.settings_.image_shape[1:] == (8, 8)
+    assert command(monkeypatch, "predict", tmp_path / "S", mixed / "cut.png", mixed / "1.png") == 0
+    assert "1 file skipped" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        ("nothing given", "learn needs a folder of images or --review FILE"),
+        ("no folder", "there is no folder"),
+        ("empty folder", "holds no class folders; if all its images are of one class, add --label NAME"),
+        ("empty class", "there is no file in"),
+        ("only junk", "none of 2 files is an image"),
+        ("loose images", "add --label NAME"),
+        ("empty label", "--label is empty"),
+        ("other memory", "was made with memory_per_class 6, not 7"),
+        ("other size", "knows images of 8×8 pixels, not 16"),
+        ("no such selector", "did you mean 'crust'"),
+        ("bad device", "no device 'tpu'"),
+        ("unreadable review", "cannot be read"),
+        ("foreign review", "never had an image 'x.png'"),
+        ("unknown class", "there is no class 'zwei'"),
+        ("state is a file", "cannot write to"),
+        ("locked", "another process is learning"),
+        ("out of memory", "not enough memory"),
+        ("disk full", "No space left on device"),
+    ],
+)
+def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
+    case: str,
+    says: str,
+    state: Path,
+    digits: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    new = write_images(tmp_path / "new", numbers_of(digits, 2)[:10])
+    (tmp_path / "empty" / "class").mkdir(parents=True)
+    (tmp_path / "junk" / "class").mkdir(parents=True)
+    for name in ("a.txt", "b.png"):
+        (tmp_path / "junk" / "class" / name).write_text("junk")
+    review = tmp_path / "r.csv"
+    row = "x.png,0,right," if case == "foreign review" else "0/0.png,0,other,zwei"
+    review.write_text(f"file,class,mark,new_class\n{row}\n")
+    two = ("--label", "two")
+    arguments: dict[str, tuple[object, ...]] = {
+        "nothing given": (),
+        "no folder": (tmp_path / "nowhere",),
+        "empty folder": (tmp_path / "empty" / "class",),
+        "empty class": (tmp_path / "empty",),
+        "only junk": (tmp_path / "junk",),
+        "loose images": (new,),
+        "empty label": (new, "--label", " "),
+        "other memory": (new, *two, "-k", 7),
+        "other size": (new, *two, "--image-size", 16),
+        "no such selector": (new, *two, "--selector", "crus"),
+        "bad device": (new, *two, "--device", "tpu"),
+        "unreadable review": ("--review", tmp_path / "nowhere.csv"),
+        "foreign review": ("--review", review),
+        "unknown class": ("--review", review),
+    }
+    before = fingerprint(state)
+    target = state
+    if case == "state is a file":
+        target = tmp_path / "file"
+        target.write_text("")
+    if case == "out of memory":
+        gone = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        monkeypatch.setattr(FieldCrust, "_choice", lambda *_: (_ for _ in ()).throw(gone))
+    if case == "disk full":
+        full = OSError(28, os.strerror(28))
+        monkeypatch.setattr(folder_module, "_claim", lambda *_: (_ for _ in ()).throw(full))
+    options = arguments.get(case, (new, *two))
+    if case == "locked":
+        with StateFolder(state).locked():
+            assert command(monkeypatch, "learn", target, *options) == 2
+    else:
+        assert command(monkeypatch, "learn", target, *options) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert says in error
+    assert "Traceback" not in error
+    assert len(error.strip().splitlines()) == 1
+    assert fingerprint(state) == before
+    assert sorted(path.name for path in state.iterdir()) == ["generations", "lock"]
+
+
+def test_a_first_learn_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "images" / "class").mkdir(parents=True)
+    (tmp_path / "images" / "class" / "a.png").write_text("junk")
+    assert command(monkeypatch, "learn", tmp_path / "S", tmp_path / "images") == 2
+    assert not (tmp_path / "S").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere; a refusal is simulated in test_field_state")
+def test_a_read_only_folder(state: Path, made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    state.chmod(0o555)
+    (state / "lock").unlink(missing_ok=True)
+    try:
+        assert command(monkeypatch, "learn", state, made[1]) == 2
+        assert command(monkeypatch, "info", state) == 0
+    finally:
+        state.chmod(0o755)
+
+
+def test_a_file_that_vanishes_while_learning_is_one_sentence(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a cache too small for it, an image is read again in each epoch."""
+    new = write_images(tmp_path / "new", numbers_of(digits, 2)[:10])
+    decode_all = DecodedFiles.decode_all
+
+    def then_remove(self: DecodedFiles, *arguments: object) -> object:
+        result = decode_all(self, *arguments)
+        (new / "9.png").unlink()
+        return result
+
+    monkeypatch.setattr(DecodedFiles, "decode_all", then_remove)
+    before = fingerprint(state)
+    session = ("learn", state, new, "--label", "two", "--cache-size", "0.001")
+    monkeypatch.setattr("continual_crust.field.folder.np.prod", lambda shape: 1 << 18)
+    assert command(monkeypatch, *session) == 2
+    assert "9.png cannot be read" in capsys.readouterr().err
+    assert fingerprint(state) == before
+
+
+def test_what_does_not_fit_the_cache_gives_the_same_learner(digits: Dataset, tmp_path: Path) -> None:
+    images = digit_folders(tmp_path / "images", digits)
+    asked = {"phase1_epochs": 2, "phase2_epochs": 2, "memory_per_class": 6}
+    large = Session(StateFolder(tmp_path / "large"), "cpu").learn_folder(images, None, asked)
+    small = Session(StateFolder(tmp_path / "small"), "cpu", cache_bytes=10 * 64).learn_folder(images, None, asked)
+    assert not large.notes
+    assert "22 images do not fit the cache" in small.notes[0]
+    assert fingerprint(tmp_path / "large") == fingerprint(tmp_path / "small")
+
+
+def test_the_cache_has_its_size_and_no_more(digits: Dataset, tmp_path: Path) -> None:
+    files = image_files(digit_folders(tmp_path / "images", digits), None)
+    decoded = DecodedFiles(files, Form(1, 8, 8, False), tmp_path / "cache", limit=5 * 64)
+    decoded.decode_all(lambda *_: None)
+    assert (tmp_path / "cache").stat().st_size == 5 * 64
+    order = torch.randperm(32, generator=torch.Generator().manual_seed(0))
+    expected = np.concatenate([numbers_of(digits, digit)[:16] for digit in (0, 1)])[order.numpy()]
+    assert (decoded.take(order)[:, 0].numpy() == expected).all()
+
+
+def test_progress_tells_the_truth(digits: Dataset, tmp_path: Path) -> None:
+    """Every count rises in steps, from something small to exactly its total."""
+    told: dict[str, list[tuple[int, int]]] = {}
+
+    def note(what: str, done: int, total: int) -> None:
+        told.setdefault(what, []).append((done, total))
+
+    images = digit_folders(tmp_path / "images", digits)
+    asked = {"phase1_epochs": 2, "phase2_epochs": 3, "batch_size": 8}
+    Session(StateFolder(tmp_path / "S"), "cpu", on_progress=note).learn_folder(images, None, asked)
+    assert list(told) == [
+        "looking at sizes", "reading images", "training on everything", "judging", "training on what is kept",
+    ]  # fmt: skip
+    assert told["training on everything"] == [(8 * step, 64) for step in range(1, 9)]
+    assert told["training on what is kept"] == [(1, 3), (2, 3), (3, 3)]
+    for counts in told.values():
+        assert counts[-1][0] == counts[-1][1]
+
+
+def marks(path: Path, *rows: tuple[str, str, str, str]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("file", "class", "mark", "new_class"), *rows])
+    return path
+
+
+def test_a_review_is_applied(
+    state: Path,
+    digits: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Wrong ones leave the memory, others move, right ones are kept, whether they were before or not."""
+    before = learner_in(state)
+    kept = [before.seen("0").names()[row] for row in np.flatnonzero(before.seen("0").kept)]
+    out = [before.seen("0").names()[row] for row in np.flatnonzero(~before.seen("0").kept)]
+    gone = before.seen("1").names()[int(np.flatnonzero(~before.seen("1").kept)[0])]
+    review = marks(
+        tmp_path / "r.csv",
+        (kept[0], "0", "wrong", ""),
+        (kept[1], "0", "other", "1"),
+        (kept[2], "0", "right", ""),
+        (out[0], "0", "right", ""),
+        (out[1], "0", "other", "1"),
+        (gone, "1", "wrong", ""),
+    )
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert "6 marks applied, 2 classes learned anew" in capsys.readouterr().out
+    after = learner_in(state)
+    zero, one = after.seen("0"), after.seen("1")
+    row = {name: number for number, name in enumerate(zero.names())}
+    assert not zero.kept[row[kept[0]]]
+    assert not zero.kept[row[kept[1]]]
+    assert zero.kept[row[kept[2]]]
+    assert zero.kept[row[out[0]]]
+    assert zero.mark[[row[name] for name in (kept[0], kept[1], kept[2])]].tolist() == [WRONG, OTHER, RIGHT]
+    assert len(zero) == 16
+    assert len(one) == 18
+    assert one.files[16:] == [kept[1], out[1]]
+    assert one.mark[16:].tolist() == [RIGHT, RIGHT]
+    assert one.kept[16:].all()
+    moved = int(kept[1].removeprefix("0/").removesuffix(".png"))
+    assert any((image[0] == numbers_of(digits, 0)[moved]).all() for image in after.coresets["1"].images)
+
+    # Saying it again changes nothing, and the wrong one never comes back.
+    unchanged = fingerprint(state)
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert "says nothing new" in capsys.readouterr().out
+    assert fingerprint(state) == unchanged
+    more = write_images(tmp_path / "more", numbers_of(digits, 0)[20:40])
+    assert command(monkeypatch, "learn", state, more, "--label", "0") == 0
+    zero = learner_in(state).seen("0")
+    assert not zero.kept[[row[kept[0]], row[kept[1]]]].any()
+    assert zero.kept[[row[kept[2]], row[out[0]]]].all()
+
+
+def test_a_review_of_images_that_are_gone_says_so(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = digit_folders(tmp_path / "images", digits)
+    state = tmp_path / "S"
+    assert command(monkeypatch, "learn", state, images, *QUICK) == 0
+    seen = learner_in(state).seen("0")
+    first, second = (seen.names()[row] for row in np.flatnonzero(~seen.kept)[:2])
+    (images / first).unlink()
+    Image.fromarray(numbers_of(digits, 5)[0]).save(images / second)
+    review = marks(tmp_path / "r.csv", (first, "0", "right", ""), (second, "0", "other", "1"))
+    capsys.readouterr()
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert f"2 images are no longer where they came from, so they stay out: {first}, {second}." in capsys.readouterr().out
+    assert len(learner_in(state).seen("1")) == 16
+
+
+def test_a_damaged_state_is_told_and_used(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = write_images(tmp_path / "new", numbers_of(digits, 2)[:10])
+    assert command(monkeypatch, "learn", state, new, "--label", "two") == 0
+    (state / "generations" / "000002" / "memory.safetensors").write_bytes(b"damaged")
+    capsys.readouterr()
+    for arguments in (("info", state), ("predict", state, new / "0.png"), ("learn", state, new, "--label", "two")):
+        assert command(monkeypatch, *arguments) == 0
+        assert "generation 2 in" in (told := capsys.readouterr().err)
+        assert "memory.safetensors does not match its checksum" in told
+    assert StateFolder(state).numbers() == [1, 3]
+
+
+def test_numbers_stay_numbers(digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A learner that was made in Python can be taught from the command line."""
+    learner = ContinualLearner(memory_per_class=5, phase1_epochs=1, phase2_epochs=1, device="cpu")
+    learner.learn(np.concatenate([numbers_of(digits, 0)[:9], numbers_of(digits, 1)[:9]]), [0] * 9 + [1] * 9)
+    learner.save(tmp_path / "S")
+    assert command(monkeypatch, "learn", tmp_path / "S", digit_folders(tmp_path / "images", digits, (1, 2))) == 0
+    again = learner_in(tmp_path / "S")
+    assert again.classes_.tolist() == [0, 1, 2]
+    assert len(again.seen(1)) == 16

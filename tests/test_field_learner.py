@@ -1,0 +1,267 @@
+"""`ContinualLearner`: classes that arrive over time, as arrays, tensors and data sets."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from field_images import numbers_of
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from continual_crust import ContinualLearner
+from continual_crust.data import Dataset
+from continual_crust.errors import InputError
+from continual_crust.field.growth import with_head
+from continual_crust.field.strategy import FieldCrust
+
+
+def quick(**options: object) -> ContinualLearner:
+    return ContinualLearner(**{"memory_per_class": 8, "phase1_epochs": 3, "phase2_epochs": 6, "device": "cpu"} | options)
+
+
+def batch(digits: Dataset, *classes: int, start: int = 0, count: int = 30) -> tuple[np.ndarray, list[int]]:
+    images = np.concatenate([numbers_of(digits, digit)[start : start + count] for digit in classes])
+    return images, [digit for digit in classes for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def learner(digits: Dataset) -> ContinualLearner:
+    """Knows 0 and 1, then 2; read only."""
+    return quick().learn(*batch(digits, 0, 1)).learn(*batch(digits, 2))
+
+
+def test_classes_arrive_one_after_another(learner: ContinualLearner, digits: Dataset) -> None:
+    assert learner.classes_.tolist() == [0, 1, 2]
+    images, labels = batch(digits, 0, 1, 2, start=60)
+    assert learner.score(images, labels) > 0.9
+    probabilities = learner.predict_proba(images)
+    assert probabilities.shape == (90, 3)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    assert (learner.predict(images) == probabilities.argmax(axis=1)).all()
+
+
+def test_only_a_few_images_are_kept(learner: ContinualLearner, digits: Dataset) -> None:
+    for label, coreset in learner.coresets.items():
+        assert 0 < len(coreset.images) <= 8
+        assert len(coreset.names) == len(coreset.scores) == len(coreset.images)
+        seen = learner.seen(label)
+        assert len(seen) == 30
+        assert seen.kept.sum() == len(coreset.images)
+        assert {seen.names()[row] for row in np.flatnonzero(seen.kept)} == set(coreset.names)
+        number = int(coreset.names[0].removeprefix("image ")) - (30 if label == 1 else 0)
+        assert (coreset.images[0, 0] == numbers_of(digits, int(label))[number]).all()
+
+
+def test_same_seed_same_bits(learner: ContinualLearner, digits: Dataset) -> None:
+    again = quick().learn(*batch(digits, 0, 1)).learn(*batch(digits, 2))
+    images, _ = batch(digits, 0, 1, 2, start=60)
+    assert (again.predict_proba(images) == learner.predict_proba(images)).all()
+
+
+def test_old_outputs_stay_when_the_head_grows(learner: ContinualLearner, digits: Dataset) -> None:
+    _, strategy = learner._fitted()
+    images = torch.from_numpy(batch(digits, 0, 1, 2, start=60)[0][:, None])
+    before = strategy.predict_logits(images)
+    core = copy.copy(learner._core)
+    assert core is not None
+    core.labels = [*core.labels, 7, 8]
+    wider = core._grown()
+    after = wider.predict_logits(images)
+    assert after.shape == (len(images), 5)
+    # Products of matrices of another width may be summed in another order.
+    torch.testing.assert_close(after[:, :3], before, rtol=1e-5, atol=1e-5)
+    assert torch.equal(wider.network.head_weight[:3], strategy.network.head_weight)
+    assert torch.equal(strategy.predict_logits(images), before)
+    assert strategy.network.head_weight.shape[0] == 3
+
+
+def test_a_head_without_bias_grows_too() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Sequential(nn.Linear(4, 2, bias=False)))
+    with_head(model, 3, keep=2, seed=0)
+    assert model(torch.zeros(1, 4)).shape == (1, 3)
+
+
+def test_more_data_for_a_known_class_is_merged(digits: Dataset) -> None:
+    learner = quick().learn(*batch(digits, 0, 1))
+    untouched = learner.coresets[1]
+    learner.learn(*batch(digits, 0, start=30))
+    assert learner.classes_.tolist() == [0, 1]
+    assert len(learner.seen(0)) == 60
+    assert len(learner.coresets[0].images) == 8
+    assert (learner.coresets[1].images == untouched.images).all()
+    assert learner.seen(0).names()[:2] == ["image 0", "image 1"]
+    assert learner.seen(0).names()[30:32] == ["image 0 (2)", "image 1 (2)"]
+
+
+def test_labels_may_be_texts(digits: Dataset) -> None:
+    images, labels = batch(digits, 0, 1)
+    learner = quick().learn(images, ["nought" if label == 0 else "one" for label in labels])
+    assert set(learner.predict(images)) == {"nought", "one"}
+    with pytest.raises(InputError, match="use one kind for all"):
+        learner.learn(images[:20], [5] * 20)
+    assert learner.classes_.tolist() == ["nought", "one"]
+
+
+def test_tensors_arrays_data_sets_and_scales_agree(digits: Dataset) -> None:
+    images, labels = batch(digits, 0, 1)
+    ways = [
+        (images, labels),
+        (torch.from_numpy(images), torch.tensor(labels)),
+        (images[:, None], np.array(labels)),
+        (images[..., None], labels),
+        (images.astype(np.float32) / 255, labels),
+        (images.astype(np.int64), [float(label) for label in labels]),
+        ([*images], labels),
+        (TensorDataset(torch.from_numpy(images / 255.0)[:, None], torch.tensor(labels)), None),
+    ]
+    results = [quick().learn(*way) for way in ways]
+    for learner, way in zip(results, ways, strict=True):
+        assert (learner.coresets[0].images == results[0].coresets[0].images).all()
+        assert learner.score(*way) == results[0].score(*ways[0])
+
+
+def test_floats_keep_the_scale_of_the_first_batch(digits: Dataset) -> None:
+    images, labels = batch(digits, 0, 1)
+    learner = quick().learn(images / 255.0 * 16, labels)
+    assert learner.settings_.image_scale == 1
+    # A dark image alone must not be mistaken for one on a scale of 0 to 1.
+    learner.predict(np.full((1, 8, 8), 0.5))
+    assert learner._core is not None
+    assert learner.coresets[0].images.max() == 16
+
+
+def test_a_module_of_ones_own(digits: Dataset, tmp_path: Path) -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU())
+            self.head = nn.Linear(32, 1000)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return self.head(self.body(images))
+
+    torch.manual_seed(0)
+    given = Own()
+    before = given.body[1].weight.detach().clone()
+    images, labels = batch(digits, 0, 1)
+    learner = quick(model=given, phase2_epochs=20).learn(images, labels)
+    assert learner.score(images, labels) > 0.9
+    assert torch.equal(given.body[1].weight, before)
+    assert given.head.out_features == 1000
+    learner.save(tmp_path / "own")
+    with pytest.raises(InputError, match="network of its own"):
+        ContinualLearner.load(tmp_path / "own")
+    again = ContinualLearner.load(tmp_path / "own", model=Own(), device="cpu")
+    assert (again.predict_proba(images) == learner.predict_proba(images)).all()
+
+
+def test_a_saved_learner_goes_on_to_the_same_bits(digits: Dataset, tmp_path: Path) -> None:
+    learner = quick().learn(*batch(digits, 0, 1))
+    learner.save(tmp_path / "s")
+    again = ContinualLearner.load(tmp_path / "s", device="cpu")
+    images, labels = batch(digits, 2, 3)
+    learner.learn(images, labels)
+    again.learn(images, labels)
+    assert (again.predict_proba(images) == learner.predict_proba(images)).all()
+    assert again.noise_ == learner.noise_
+    for label in (0, 1, 2, 3):
+        assert again.seen(label).names() == learner.seen(label).names()
+        assert (again.seen(label).score == learner.seen(label).score).all()
+    learner.save(tmp_path / "a")
+    again.save(tmp_path / "b")
+    sums = [(tmp_path / name / "generations" / "000001" / "SHA256SUMS").read_text() for name in "ab"]
+    assert sums[0] == sums[1]
+
+
+def test_wrong_labels_are_found_and_kept_out(digits: Dataset) -> None:
+    learner = quick(memory_per_class=15).learn(*batch(digits, 0, 1, 3, count=60))
+    own, wrong = numbers_of(digits, 2)[:60], np.concatenate([numbers_of(digits, digit)[80:100] for digit in (0, 1, 3)])
+    learner.learn(np.concatenate([own, wrong]), [2] * 120)
+    seen = learner.seen(2)
+    assert (seen.score[60:] < 0.5).mean() > 0.8
+    assert (seen.score[:60] > 0.5).mean() > 0.8
+    assert seen.kept[60:].sum() <= 2
+    instead = seen.other[60:][seen.score[60:] < 0.5]
+    assert (instead == np.repeat([0, 1, 2], 20)[seen.score[60:] < 0.5]).mean() > 0.7
+    noise = learner.noise_[2]
+    assert noise is not None
+    assert noise.low <= 0.5 <= noise.high
+
+
+@pytest.mark.parametrize(("count", "classes"), [(1, (0, 1)), (1, (0,)), (3, (0,)), (30, (0,))])
+def test_few_images_and_single_classes_are_learned(count: int, classes: tuple[int, ...], digits: Dataset) -> None:
+    images, labels = batch(digits, *classes, count=count)
+    learner = quick().learn(images, labels)
+    assert learner.predict(images).tolist() == labels or count == 1
+    assert all(len(coreset.images) >= 1 for coreset in learner.coresets.values())
+    assert learner.noise_[0] is None or count >= 8
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "says"),
+    [
+        (np.zeros((0, 8, 8), np.uint8), [], "no image to learn from"),
+        (np.full((2, 8, 8), np.nan), [0, 1], r"2 of 2 images hold NaN .*number 0"),
+        (np.full((2, 8, 8), -1.0), [0, 1], "values from"),
+        (np.full((2, 8, 8), 300), [0, 1], "values from 300 to 300"),
+        (np.zeros((2, 8, 8), complex), [0, 1], "type complex128"),
+        (np.zeros((2, 8), np.uint8), [0, 1], r"shape \(2, 8\)"),
+        (np.zeros((2, 9, 9), np.uint8), [0, 1], "1×9×9 .* knows 1×8×8"),
+        (np.zeros((2, 8, 8), np.uint8), [0], "2 images but 1 labels"),
+        (np.zeros((2, 8, 8), np.uint8), None, "no labels"),
+        (np.zeros((2, 8, 8), np.uint8), [0.5, 1], r"0\.5 cannot be a label"),
+        (np.zeros((2, 8, 8), np.uint8), [None, 1], "None cannot be a label"),
+        ([np.zeros((8, 8)), np.zeros((9, 8))], [0, 1], "differ in size"),
+        (7, [1], "images are a int"),
+    ],
+)
+def test_bad_arrays_are_one_sentence_and_change_nothing(
+    images: object, labels: object, says: str, learner: ContinualLearner
+) -> None:
+    before = learner.predict_proba(np.zeros((1, 8, 8), np.uint8))
+    with pytest.raises(InputError, match=says) as raised:
+        learner.learn(images, labels)
+    assert "\n" not in str(raised.value)
+    assert learner.classes_.tolist() == [0, 1, 2]
+    assert (learner.predict_proba(np.zeros((1, 8, 8), np.uint8)) == before).all()
+
+
+def test_a_label_never_learned_cannot_be_scored(learner: ContinualLearner) -> None:
+    with pytest.raises(InputError, match=r"class 9 was never learned; known: 0, 1, 2\."):
+        learner.score(np.zeros((1, 8, 8), np.uint8), [9])
+
+
+def test_nothing_learned_yet() -> None:
+    for ask in (ContinualLearner().predict, ContinualLearner().predict_proba):
+        with pytest.raises(InputError, match="learned nothing yet"):
+            ask(np.zeros((1, 8, 8), np.uint8))
+    assert ContinualLearner().classes_.tolist() == []
+    with pytest.raises(InputError, match="did you mean 'resnet18'"):
+        ContinualLearner(model="resnet").learn(np.zeros((2, 8, 8), np.uint8), [0, 1])
+    assert repr(ContinualLearner(selector="herding", seed=3)) == "ContinualLearner(selector='herding', seed=3)"
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("out of memory"), KeyboardInterrupt()])
+def test_what_stops_a_lesson_leaves_the_learner_as_it_was(
+    error: BaseException, learner: ContinualLearner, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, labels = batch(digits, 0, 5)
+    before = learner.predict_proba(images)
+    monkeypatch.setattr(FieldCrust, "_assessed", lambda *_: (_ for _ in ()).throw(error))
+    with pytest.raises(type(error)):
+        learner.learn(images, labels)
+    assert learner.classes_.tolist() == [0, 1, 2]
+    assert len(learner.seen(0)) == 30
+    assert (learner.predict_proba(images) == before).all()
+
+
+def test_importing_the_package_imports_nothing() -> None:
+    probe = "import sys, continual_crust; print('torch' in sys.modules, continual_crust.__version__)"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("False ")
