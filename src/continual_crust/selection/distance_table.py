@@ -27,7 +27,7 @@ ROWS_PER_SUM = 16
 """How many distances may be added up in 32 bits: 16 · 2²⁶ = 2³⁰."""
 CACHED_DISTANCES = 1 << 28
 """Up to this many distances (1 GiB) are computed once and kept in main memory; beyond, rows when they are needed."""
-TILE_SHAPE = 16
+TILE_SHAPE = 4
 """How many times wider than high the tiles are in which all distances are computed."""
 GPU_SHARE = 0.5
 """Which part of a GPU's free memory distances may fill."""
@@ -75,15 +75,25 @@ class DistanceTable:
         """How many distances were looked at after that."""
         if keep is None:
             keep = self.shape[0] * self.shape[1] <= _room_for_distances(self.device)
+        self._memory: dict[torch.dtype, Tensor] = {}
         self.kept = _empty_table(self.shape, self.device) if keep else None
         self.totals, self.farthest = self._first_pass()
 
-    def column(self, candidate: Tensor) -> Tensor:
-        """Distances from all clients to one candidate, given as a tensor with its index."""
+    def column(self, candidate: int) -> Tensor:
+        """Distances from all clients to one candidate."""
         self.read += self.shape[0]
         if self.kept is None:
-            return self._compute(slice(None), candidate[None])[:, 0]
+            return self._compute(slice(None), slice(candidate, candidate + 1))[:, 0].int()
         return self.kept[candidate] if self.symmetric else self.kept[:, candidate]
+
+    def nearest(self, candidates: Tensor) -> Tensor:
+        """For each client, which of some candidates is nearest, by position; of several equally near the first."""
+        if self.kept is not None and self.symmetric:
+            return self.kept.index_select(0, candidates).argmin(dim=0)
+        nearest = torch.empty(self.shape[0], dtype=torch.int64, device=self.device)
+        for rows in blocks(self.shape[0], len(candidates), self.device):
+            nearest[rows] = self._compute(rows, candidates).argmin(dim=1)
+        return nearest
 
     def won(self, clients: Tensor, before: Tensor, after: Tensor) -> Tensor:
         """What each candidate could have won of the way that some clients came closer, from `before` to `after`.
@@ -94,22 +104,34 @@ class DistanceTable:
         everyone = len(clients) == self.shape[0]
         for part in blocks(len(clients), self.shape[1], self.device):
             rows = self._rows(part if everyone else clients[part])
-            # The table's own rows must stay as they are; a copy is overwritten.
-            kept = torch.maximum(rows, after[part, None], out=None if everyone else rows)
-            total -= _sum_of_rows(torch.minimum(kept, before[part, None], out=kept))
+            held = torch.maximum(rows, after[part, None], out=self._scratch(torch.int32, rows.shape))
+            total -= _sum_of_rows(torch.minimum(held, before[part, None], out=held))
         return total.add_(before.sum())
 
     def _rows(self, index: Tensor | slice) -> Tensor:
-        rows = self._compute(index, slice(None)) if self.kept is None else self.kept[index]
+        """Some rows of the table; to be read before the next call only."""
+        if self.kept is None:
+            rows = self._compute(index, slice(None)).int()
+        elif isinstance(index, slice):
+            rows = self.kept[index]
+        else:
+            rows = torch.index_select(self.kept, 0, index, out=self._scratch(torch.int32, (len(index), self.shape[1])))
         self.read += rows.numel()
         return rows
 
     def _compute(self, rows: Tensor | slice, columns: Tensor | slice) -> Tensor:
-        block = distances_by_norms(
-            self._clients[rows], self._client_norms[rows], self._candidates[columns], self._candidate_norms[columns]
-        )
-        self.computed += block.numel()
-        return block.round_().int()
+        """Distances in whole numbers, though not yet of an integer type; to be read before the next call only."""
+        a, b = self._clients[rows], self._candidates[columns]
+        self.computed += len(a) * len(b)
+        out = self._scratch(torch.float32, (len(a), len(b)))
+        return distances_by_norms(a, self._client_norms[rows], b, self._candidate_norms[columns], out).round_()
+
+    def _scratch(self, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+        """Memory for one block. Fresh memory for each of them would cost as much time as filling it."""
+        count = math.prod(shape)
+        if dtype not in self._memory or self._memory[dtype].numel() < count:
+            self._memory[dtype] = torch.empty(count, dtype=dtype, device=self.device)
+        return self._memory[dtype][:count].view(shape)
 
     def _first_pass(self) -> tuple[Tensor, int]:
         """Compute every distance once, and keep it if so wanted; the columns' sums and the largest distance."""
@@ -117,14 +139,16 @@ class DistanceTable:
         farthest = [torch.zeros((), dtype=torch.int32, device=self.device)]
         for rows, columns in self._tiles():
             tile = self._compute(rows, columns)
+            if self.kept is None:
+                tile = self._scratch(torch.int32, tile.shape).copy_(tile)
+            else:
+                self.kept[rows, columns] = tile
+                tile = self.kept[rows, columns]
             totals[columns] += _sum_of_rows(tile)
             farthest.append(tile.amax())
-            mirrored = self.symmetric and rows != columns
-            if mirrored:
+            if self.symmetric and rows != columns:
                 totals[rows] += _sum_of_columns(tile)
-            if self.kept is not None:
-                self.kept[rows, columns] = tile
-                if mirrored:
+                if self.kept is not None:
                     self.kept[columns, rows] = tile.T
         return totals, int(torch.stack(farthest).amax())
 
@@ -146,13 +170,16 @@ def _scaled(points: Points, factor: float) -> Points:
 
 
 def _sum_of_rows(block: Tensor) -> Tensor:
-    """Column sums of distances, int64; first in 32 bits for as long as they fit, which a CPU does many times faster."""
+    """Column sums of distances; in 32 bits for as long as they fit, which a CPU does many times faster than in 64."""
     if block.is_cuda:
         return block.sum(dim=0)
+    if len(block) <= ROWS_PER_SUM:
+        return block.sum(dim=0, dtype=torch.int32)
     groups, rest = divmod(len(block), ROWS_PER_SUM)
-    whole = len(block) - rest
-    sums = block[:whole].view(groups, ROWS_PER_SUM, block.shape[1]).sum(dim=1, dtype=torch.int32).sum(dim=0)
-    return sums.add_(block[whole:].sum(dim=0, dtype=torch.int32))
+    shape = (groups, ROWS_PER_SUM, block.shape[1])
+    sums = block.as_strided(shape, (ROWS_PER_SUM * block.stride(0), block.stride(0), 1)).sum(dim=1, dtype=torch.int32)
+    total = sums.sum(dim=0)
+    return total.add_(block[-rest:].sum(dim=0, dtype=torch.int32)) if rest else total
 
 
 def _sum_of_columns(block: Tensor) -> Tensor:

@@ -58,7 +58,8 @@ def facility_location(
     if exact is None:
         exact = len(points) <= EXACT_POINTS
     if exact:
-        indices, gains = greedy_medoids(DistanceTable(points), size)
-    else:
-        indices, gains = partitioned_medoids(points, size, generator or torch.Generator().manual_seed(0))
+        table = DistanceTable(points)
+        indices, gains = greedy_medoids(table, size)
+        return Coreset(indices, torch.bincount(table.nearest(indices), minlength=size).float(), gains)
+    indices, gains = partitioned_medoids(points, size, generator or torch.Generator().manual_seed(0))
     return coreset_of(points, indices, gains)

@@ -43,18 +43,18 @@ def plain_picks(table: DistanceTable, tie: int, size: int) -> tuple[Tensor, Tens
     """The picks and their gains, in the table's units."""
     totals, farthest = table.totals, table.farthest
     gains = table.shape[0] * farthest - totals
-    indices = torch.zeros(size, dtype=torch.int64, device=table.device)
-    won = torch.zeros(size, dtype=torch.int64, device=table.device)
     nearest = torch.full((table.shape[0],), farthest, dtype=torch.int32, device=table.device)
-    for step in range(size):
+    indices: list[int] = []
+    won: list[int] = []
+    for _ in range(size):
         tied = (gains >= gains.max() - tie).nonzero().flatten()
-        pick = tied[totals[tied].argmin()]
-        indices[step], won[step] = pick, gains[pick]
+        pick = int(tied[totals[tied].argmin()])
+        indices.append(pick)
+        won.append(int(gains[pick]))
         reached = table.column(pick)
         closer = (reached < nearest).nonzero().flatten()
         if len(closer):
-            before, after = nearest[closer], reached[closer]
-            gains -= table.won(closer, before, after)
-            nearest[closer] = after
+            gains -= table.won(closer, nearest[closer], reached[closer])
+            torch.minimum(nearest, reached, out=nearest)
         gains[pick] = TAKEN
-    return indices, won
+    return torch.tensor(indices, device=table.device), torch.tensor(won, device=table.device)

@@ -15,6 +15,8 @@ BLOCK_ELEMENTS = 1 << 20
 """How many distances are held at a time where not all of them are needed at once (4 MiB: they stay in the cache)."""
 GPU_BLOCKS = 64
 """How many times larger such a block is on a GPU, which needs much work at a time to be busy."""
+LEAST_DISTANCE = 2.0**-63
+"""Its square is the smallest float32 of full precision."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def distances(a: Points, b: Points) -> Tensor:
     Differences too small for float32 to tell from rounding count as zero, so that equal points are at distance
     zero and ties stay ties.
     """
-    return distances_by_norms(a, shrunk_norms(a), b, shrunk_norms(b))
+    return distances_by_norms(a, shrunk_norms(a), b, shrunk_norms(b)).sub_(LEAST_DISTANCE)
 
 
 def shrunk_norms(points: Points) -> Tensor:
@@ -95,15 +97,19 @@ def shrunk_norms(points: Points) -> Tensor:
     return norms * (1 - 4 * torch.finfo(norms.dtype).eps)
 
 
-def distances_by_norms(a: Points, norms_a: Tensor, b: Points, norms_b: Tensor) -> Tensor:
-    """As :func:`distances`, for those who compare the same points many times and keep their :func:`shrunk_norms`."""
-    squares = norms_a[:, None] + norms_b  # first of all, because only then does it not matter which of two comes first
+def distances_by_norms(a: Points, norms_a: Tensor, b: Points, norms_b: Tensor, out: Tensor | None = None) -> Tensor:
+    """As :func:`distances`, for those who compare the same points many times and keep their :func:`shrunk_norms`.
+
+    Equal points are at the distance ``LEAST_DISTANCE``: roots of zero take ten times as long as others.
+    """
+    # The norms first, because only then does it not matter which of two points comes first.
+    squares = torch.add(norms_a[:, None], norms_b, out=out)
     if isinstance(a, FactoredPoints):
         squares.sub_(inner_products(a, b), alpha=2)
     else:
         assert isinstance(b, Tensor)
         squares.addmm_(a, b.T, alpha=-2)
-    return squares.clamp_(min=0).sqrt_()
+    return squares.clamp_(min=LEAST_DISTANCE**2).sqrt_()
 
 
 def blocks(count: int, width: int, device: torch.device | None = None) -> Iterator[slice]:
