@@ -124,30 +124,57 @@ def _leading_eigenvectors(
 
 
 def _k_means(points: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
-    """Lloyd's algorithm from several k-means++ starts at once; the tightest result wins."""
-    centres = torch.stack([_spread_centres(points, clusters, generator) for _ in range(RESTARTS)])
-    assignment = torch.full((RESTARTS, len(points)), -1, device=points.device)
-    for _ in range(ITERATIONS):
-        squares = torch.cdist(points.expand(RESTARTS, -1, -1), centres).square()
-        previous, assignment = assignment, squares.argmin(dim=2)
-        if torch.equal(previous, assignment):
-            break
-        members = torch.nn.functional.one_hot(assignment, clusters).to(points.dtype)
-        counts = members.sum(dim=1)[..., None]
-        # A centre that lost all its points stays where it was.
-        centres = torch.where(counts > 0, members.transpose(1, 2) @ points / counts.clamp(min=1), centres)
-    inertia = squares.amin(dim=2).sum(dim=1)
-    return assignment[inertia.argmin()]
+    """Lloyd's algorithm from several k-means++ starts side by side; the tightest result wins."""
+    centres = _spread_centres(points, clusters, generator)
+    best, least = torch.zeros(len(points), dtype=torch.int64, device=points.device), torch.inf
+    previous = torch.full((len(centres), len(points)), -1, device=points.device)
+    for last in range(ITERATIONS - 1, -1, -1):
+        assignment, inertia, means = _nearest_centres(points, centres)
+        settled = (assignment == previous).all(dim=1) | (last == 0)
+        if settled.any():
+            tightest = torch.where(settled, inertia, torch.inf).argmin()
+            if float(inertia[tightest]) < least:
+                best, least = assignment[tightest], float(inertia[tightest])
+            if settled.all():
+                break
+        previous, centres = assignment[~settled], means[~settled]
+    return best
+
+
+def _nearest_centres(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One step of Lloyd's algorithm for several sets of centres.
+
+    Returns the nearest centre of each point, the sum of squared distances to them less that of squared lengths, and
+    the means of the points that share a centre; a centre that lost all its points stays where it is.
+    """
+    starts, clusters, _ = centres.shape
+    flat = centres.flatten(0, 1)
+    assignment = torch.empty(starts, len(points), dtype=torch.int64, device=points.device)
+    inertia = torch.zeros(starts, dtype=points.dtype, device=points.device)
+    sums, counts = torch.zeros_like(flat), torch.zeros_like(flat[:, 0])
+    for rows in blocks(len(points), len(flat), points.device):
+        part = points[rows]
+        squares = torch.addmm(flat.square().sum(dim=1), part, flat.T, alpha=-2).unflatten(1, (starts, clusters))
+        least, nearest = squares.min(dim=2)
+        assignment[:, rows] = nearest.T
+        inertia += least.sum(dim=0)
+        members = torch.zeros_like(squares).scatter_(2, nearest[..., None], 1).flatten(1)
+        sums += members.T @ part
+        counts += members.sum(dim=0)
+    means = torch.where(counts[:, None] > 0, sums / counts[:, None].clamp(min=1), flat)
+    return assignment, inertia, means.view_as(centres)
 
 
 def _spread_centres(points: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
-    """k-means++: each further centre is drawn in proportion to its squared distance from those before."""
-    draws = torch.rand(clusters, generator=generator).tolist()
-    centres = [points[int(draws[0] * len(points))]]
-    squares = torch.full((len(points),), torch.inf, device=points.device, dtype=points.dtype)
+    """k-means++ for all starts: each further centre is drawn in proportion to its squared distance to those before."""
+    draws = torch.rand(clusters, RESTARTS, generator=generator).to(points)
+    latest = points[(draws[0] * len(points)).long().clamp_(max=len(points) - 1)]
+    centres = [latest]
+    squares = torch.full((RESTARTS, len(points)), torch.inf, device=points.device, dtype=points.dtype)
     for draw in draws[1:]:
-        squares = torch.minimum(squares, (points - centres[-1]).square().sum(dim=1))
-        reached = squares.cumsum(0)
-        position = torch.searchsorted(reached, draw * reached[-1])
-        centres.append(points[position.clamp_(max=len(points) - 1)])
-    return torch.stack(centres)
+        squares = torch.minimum(squares, torch.cdist(latest, points).square_())
+        reached = squares.cumsum(dim=1)
+        positions = torch.searchsorted(reached, (draw * reached[:, -1])[:, None]).flatten()
+        latest = points[positions.clamp_(max=len(points) - 1)]
+        centres.append(latest)
+    return torch.stack(centres, dim=1)
