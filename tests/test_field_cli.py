@@ -14,17 +14,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from field_images import QUICK, command, digit_folders, fingerprint, numbers_of, write_images
 from PIL import Image
 
 from continual_crust import ContinualLearner
 from continual_crust.data import Dataset
+from continual_crust.errors import InputError
 from continual_crust.field import folder as folder_module
+from continual_crust.field import rows as rows_module
 from continual_crust.field.folder import DecodedFiles, Form, image_files
 from continual_crust.field.seen import OTHER, RIGHT, WRONG
 from continual_crust.field.session import Session
 from continual_crust.field.state import StateFolder
 from continual_crust.field.strategy import FieldCrust
+from field_images import QUICK, command, digit_folders, fingerprint, numbers_of, write_images
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +254,7 @@ def test_a_read_only_folder(state: Path, made: tuple[Path, Path], monkeypatch: p
 
 
 def test_a_file_that_vanishes_while_learning_is_one_sentence(
-    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a cache too small for it, an image is read again in each epoch."""
     new = write_images(tmp_path / "new", numbers_of(digits, 2)[:10])
@@ -265,10 +267,8 @@ def test_a_file_that_vanishes_while_learning_is_one_sentence(
 
     monkeypatch.setattr(DecodedFiles, "decode_all", then_remove)
     before = fingerprint(state)
-    session = ("learn", state, new, "--label", "two", "--cache-size", "0.001")
-    monkeypatch.setattr("continual_crust.field.folder.np.prod", lambda shape: 1 << 18)
-    assert command(monkeypatch, *session) == 2
-    assert "9.png cannot be read" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"9\.png cannot be read"):
+        Session(StateFolder(state), "cpu", cache_bytes=5 * 64).learn_folder(new, "two", {})
     assert fingerprint(state) == before
 
 
@@ -290,6 +290,22 @@ def test_the_cache_has_its_size_and_no_more(digits: Dataset, tmp_path: Path) -> 
     order = torch.randperm(32, generator=torch.Generator().manual_seed(0))
     expected = np.concatenate([numbers_of(digits, digit)[:16] for digit in (0, 1)])[order.numpy()]
     assert (decoded.take(order)[:, 0].numpy() == expected).all()
+
+
+def test_no_more_images_are_in_memory_at_once_than_fit_a_small_one(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What bounds the memory a folder of any size needs: beside the coreset, images are held a few at a time."""
+    asked_for: list[int] = []
+    take = DecodedFiles.take
+    monkeypatch.setattr(DecodedFiles, "take", lambda self, at: asked_for.append(len(at)) or take(self, at))
+    monkeypatch.setattr(rows_module, "CHUNK_PIXELS", 20 * 64)
+    images = digit_folders(tmp_path / "images", digits, count=100)
+    asked = {"phase1_epochs": 1, "phase2_epochs": 1, "memory_per_class": 6, "batch_size": 16}
+    Session(StateFolder(tmp_path / "S"), "cpu").learn_folder(images, None, asked)
+    measured, *others = asked_for
+    assert measured == 200  # brightness is measured on at most 2048 images
+    assert max(others) == 20
 
 
 def test_progress_tells_the_truth(digits: Dataset, tmp_path: Path) -> None:
@@ -381,7 +397,9 @@ def test_a_review_of_images_that_are_gone_says_so(
     review = marks(tmp_path / "r.csv", (first, "0", "right", ""), (second, "0", "other", "1"))
     capsys.readouterr()
     assert command(monkeypatch, "learn", state, "--review", review) == 0
-    assert f"2 images are no longer where they came from, so they stay out: {first}, {second}." in capsys.readouterr().out
+    assert (
+        f"2 images are no longer where they came from, so they stay out: {first}, {second}." in capsys.readouterr().out
+    )
     assert len(learner_in(state).seen("1")) == 16
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from field_images import numbers_of
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -19,10 +18,13 @@ from continual_crust.data import Dataset
 from continual_crust.errors import InputError
 from continual_crust.field.growth import with_head
 from continual_crust.field.strategy import FieldCrust
+from field_images import numbers_of
 
 
 def quick(**options: object) -> ContinualLearner:
-    return ContinualLearner(**{"memory_per_class": 8, "phase1_epochs": 3, "phase2_epochs": 6, "device": "cpu"} | options)
+    return ContinualLearner(
+        **{"memory_per_class": 8, "phase1_epochs": 3, "phase2_epochs": 6, "device": "cpu"} | options
+    )
 
 
 def batch(digits: Dataset, *classes: int, start: int = 0, count: int = 30) -> tuple[np.ndarray, list[int]]:

@@ -296,7 +296,7 @@ class FieldLearner:
         rows, fresh = batch.ids[own].numpy(), batch.ids[own][batch.new[own]].numpy()
         seen = copy.deepcopy(self.seen[label])
         if len(own):
-            logits = strategy.looks(batch.rows, own)[2]
+            logits = strategy.logits(batch.rows, own)
             seen.other[rows], seen.other_probability[rows] = _second_opinion(logits.double(), label)
         seen.score[rows] = np.where(seen.mark[rows] == RIGHT, 1, found.right)
         seen.kept[:] = False

@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from continual_crust.data.samples import Samples
 from continual_crust.field.rows import ArrayRows, Rows, RowSamples, StackedRows, chunks
-from continual_crust.field.trust import Assessment, Points, View, assess
+from continual_crust.field.trust import DIRECTIONS, Assessment, Points, Projection, View, assess, sample_of
 from continual_crust.randomness import seed_for
 from continual_crust.selection.selectors import Candidates, select
 from continual_crust.strategies.crust import ContinualCrust
@@ -33,6 +33,8 @@ CANDIDATES = 4000
 """Images of a class that are looked at when its coreset is selected: enough to choose some hundred from."""
 MEASURED = 2048
 """Images that brightness and contrast are measured on."""
+MOST_OTHERS = 300
+"""Images of another class that a class is compared with."""
 LOOK_SIDE = 16
 """Side an image is shrunk to for what it looks like as a whole."""
 
@@ -124,21 +126,21 @@ class FieldCrust(ContinualCrust):
         numbered = self._current_phase._optimizer.state_dict()["state"].items()
         return {f"{number}.{name}": value for number, values in numbered for name, value in values.items()}
 
-    def looks(
-        self, rows: Rows, positions: Tensor, on_progress: OnProgress | None = None
-    ) -> tuple[Points, Points, Tensor]:
-        """What the network makes of images (of unit length), what they look like, and their logits."""
-        features, looks, logits, done = [], [], [], 0
-        for part in chunks(positions, rows.shape):
-            images = rows.take(part)
-            feature, logit = self.network.evaluate(images.to(self.network.device))
-            features.append(functional.normalize(feature.double(), dim=1).cpu())
-            looks.append(_shrunk(images))
-            logits.append(logit.cpu())
-            done += len(part)
-            if on_progress is not None:
-                on_progress("judging", done, len(positions))
-        return torch.cat(features).numpy(), torch.cat(looks).double().numpy(), torch.cat(logits)
+    def logits(self, rows: Rows, positions: Tensor) -> Tensor:
+        """What the network says about images, on the CPU."""
+        return torch.cat([self._look(rows, part)[2] for part in chunks(positions, rows.shape)])
+
+    def _views(self, rows: Rows, positions: Tensor) -> tuple[Points, Points]:
+        """Both views of images, a few at a time."""
+        parts = [self._look(rows, part)[:2] for part in chunks(positions, rows.shape)]
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+    def _look(self, rows: Rows, positions: Tensor) -> tuple[Points, Points, Tensor]:
+        """What the network makes of some images (of unit length), what they look like, and their logits."""
+        images = rows.take(positions)
+        features, logits = self.network.evaluate(images.to(self.network.device))
+        features = functional.normalize(features.double(), dim=1).cpu()
+        return features.numpy(), _shrunk(images).double().numpy(), logits.cpu()
 
     def _everything(self, batch: Batch, lesson: Lesson, on_progress: OnProgress) -> Samples:
         """The batch and the memory of all other classes, to train on; on a GPU, already there."""
@@ -180,23 +182,38 @@ class FieldCrust(ContinualCrust):
 
     def _assessed(self, batch: Batch, label: int, on_progress: OnProgress, seed: int) -> Assessment:
         """Judge a class's images by the memory of all others, and by each other."""
-        own = batch.of_class(label)
+        own, purpose = batch.of_class(label), seed_for(seed, f"trust {label}")
         if not len(own):
             return Assessment(np.ones(0, np.float32), None)
-        features, looks, _ = self.looks(batch.rows, own, on_progress)
-        others = []
+        fitted = sample_of(len(own), purpose)
+        sample, others = self._views(batch.rows, own[fitted]), self._others(batch, label)
+        plain = [View(sample[view], [other[view] for other in others]) for view in range(2)]
+        projections = [Projection.of(view, count) for view, count in zip(plain, DIRECTIONS, strict=True)]
+        parts: list[list[Points]] = [[], []]
+        done = 0
+        for part in chunks(own, batch.rows.shape):
+            for view, points in enumerate(self._look(batch.rows, part)[:2]):
+                parts[view].append(projections[view](points))
+            done += len(part)
+            on_progress("judging", done, len(own))
+        views = [
+            View(np.concatenate(parts[view]), [projections[view](points) for points in plain[view].others])
+            for view in range(2)
+        ]
+        return assess(views, fitted, batch.new[own].numpy(), batch.pinned[own].numpy(), purpose)
+
+    def _others(self, batch: Batch, label: int) -> list[tuple[Points, Points]]:
+        """Both views of what is known of every other class."""
+        looks = []
         for other in sorted({*self.memory, *batch.classes} - {label}):
             if other in batch.classes:
-                positions = batch.of_class(other)
-                rows: Rows = batch.rows
+                positions, rows = batch.of_class(other), batch.rows
             else:
                 positions = torch.arange(len(self.memory[other]))
                 rows = ArrayRows(self.memory[other].images.cpu().numpy())
             if len(positions) > 1:
-                others.append(self.looks(rows, positions[:: max(1, len(positions) // 500)])[:2])
-        views = [View(features, [other[0] for other in others]), View(looks, [other[1] for other in others])]
-        purpose = f"trust {label}"
-        return assess(views, batch.new[own].numpy(), batch.pinned[own].numpy(), seed_for(seed, purpose))
+                looks.append(self._views(rows, positions[:: -(-len(positions) // MOST_OTHERS)]))
+        return looks
 
     def _candidates(self, batch: Batch, lesson: Lesson, label: int, seed: int) -> Tensor:
         """Positions of the images of a class that may be kept: not those that look wrong, unless all do."""

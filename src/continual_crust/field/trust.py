@@ -33,8 +33,8 @@ FEWEST = 8
 """Below this many images nothing is said about them."""
 FREEDOM = 5.0
 """Degrees of freedom of the Student-t clouds: few enough to forgive outliers."""
-LEAST_OWN = 0.4
-"""The share of the own class never falls below this: batches are *mostly* one class."""
+FIRST_OWN, LEAST_OWN = 0.6, 0.4
+"""The share of the own class to begin with, and the least it may fall to: batches are *mostly* one class."""
 UNKNOWN_VARIANCE = 2.0
 """Variance of the unknown, as a multiple of that of all points."""
 SHRINKAGE = 0.2
@@ -78,49 +78,82 @@ class View:
     others: Sequence[Points]
 
 
+@dataclass(frozen=True)
+class Projection:
+    """The leading principal directions of a view, at one scale."""
+
+    centre: Points
+    axes: Points
+
+    def __call__(self, points: Points) -> Points:
+        """Few numbers for each of the points."""
+        projected: Points = (points - self.centre) @ self.axes
+        return projected
+
+    @classmethod
+    def of(cls, view: View, directions: int) -> Projection:
+        """As many directions as asked for, unless there are too few points to tell."""
+        everything = np.concatenate([view.own, *view.others]).astype(np.float64)
+        centre = everything.mean(axis=0)
+        _, sizes, rows = np.linalg.svd(everything - centre, full_matrices=False)
+        telling = int((sizes > 1e-6 * max(sizes[0], 1e-12)).sum())
+        axes = rows[: max(1, min(directions, len(view.own) // 4, telling))].T
+        scale = max(float(((everything - centre) @ axes).std(axis=0).mean()), 1e-12)
+        return cls(centre, axes / scale)
+
+
+def sample_of(count: int, seed: int) -> NDArray[np.int64]:
+    """Positions of the images that the mixture is fitted to: all, or `FITTED` at random, in order."""
+    if count <= FITTED:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(seed).permutation(count)[:FITTED])
+
+
 def assess(
-    views: Sequence[View], counted: NDArray[np.bool_], known_right: NDArray[np.bool_], seed: int = 0
+    views: Sequence[View],
+    fitted: NDArray[np.int64],
+    counted: NDArray[np.bool_],
+    known_right: NDArray[np.bool_],
+    seed: int = 0,
 ) -> Assessment:
     """Judge a batch of one class.
 
     Parameters
     ----------
     views
-        The network's view and the image's view, in this order.
+        The network's view and the image's view, projected to few directions.
+    fitted
+        Positions of the images that the mixture is fitted to, from :func:`sample_of`.
     counted
         Which images the share of wrong labels is about: the new ones.
     known_right
         Images a person has vouched for.
     seed
-        Decides which images are fitted to, if there are too many, and the resampling.
+        Decides the resampling.
     """
     count = len(counted)
     if count < FEWEST or not counted.any():
         return Assessment(np.ones(count, np.float32), None)
-    random = np.random.default_rng(seed)
-    fitted = np.arange(count) if count <= FITTED else np.sort(random.permutation(count)[:FITTED])
-    mixtures = [_Mixture(_reduced(view, kept, fitted), fitted) for view, kept in zip(views, DIRECTIONS, strict=True)]
+    mixtures = [_Mixture(view, fitted) for view in views]
     start = _densest_half([mixture.points for mixture in mixtures]).astype(np.float64)
     ones = np.ones(len(fitted))
-    shares = np.full(mixtures[0].kinds, (1 - 0.6) / (mixtures[0].kinds - 1))
-    shares[0] = 0.6
+    shares = np.full(mixtures[0].kinds, (1 - FIRST_OWN) / (mixtures[0].kinds - 1))
+    shares[0] = FIRST_OWN
     own, shares = _fitted(mixtures, start, ones, shares, known_right[fitted], ITERATIONS)
-    right = _memberships(mixtures, shares, known_right)[:, 0]
+    densities = sum((mixture.densities() for mixture in mixtures), np.zeros(1))
+    right = _normalized(densities, shares, known_right)[:, 0]
     estimate = float(1 - right[counted].mean())
-    spread = []
+    random = np.random.default_rng(seed)
+    spread = [estimate]
     for _ in range(REFITS):
         times = random.multinomial(len(fitted), ones / len(fitted)).astype(np.float64)
         again, _ = _fitted(mixtures, own, times, shares, known_right[fitted], REFIT_ITERATIONS)
         about = times * counted[fitted]
         if about.sum():
             spread.append(float(1 - (again * about).sum() / about.sum()))
-    low, high = np.quantile(spread, [0.025, 0.975]) if spread else (estimate, estimate)
-    return Assessment(
-        right.astype(np.float32),
-        NoiseEstimate(
-            estimate, max(0.0, min(low, estimate) - MODEL_ERROR), min(1.0, max(high, estimate) + MODEL_ERROR)
-        ),
-    )
+    low, high = np.quantile(spread, [0.025, 0.975])
+    interval = max(0.0, min(low, estimate) - MODEL_ERROR), min(1.0, max(high, estimate) + MODEL_ERROR)
+    return Assessment(right.astype(np.float32), NoiseEstimate(estimate, *map(float, interval)))
 
 
 class _Mixture:
@@ -186,10 +219,6 @@ def _fitted(
     return membership, shares
 
 
-def _memberships(mixtures: Sequence[_Mixture], shares: Points, known_right: NDArray[np.bool_]) -> Points:
-    return _normalized(sum((mixture.densities() for mixture in mixtures), np.zeros(1)), shares, known_right)
-
-
 def _normalized(densities: Points, shares: Points, known_right: NDArray[np.bool_]) -> Points:
     logs = densities + np.log(np.maximum(shares, 1e-12))
     kinds = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -197,17 +226,6 @@ def _normalized(densities: Points, shares: Points, known_right: NDArray[np.bool_
     kinds[known_right] = np.eye(kinds.shape[1])[0]
     normalized: Points = kinds
     return normalized
-
-
-def _reduced(view: View, directions: int, fitted: NDArray[np.int64]) -> View:
-    """The view's leading principal directions, at one scale."""
-    everything = np.concatenate([view.own[fitted], *view.others])
-    centre = everything.mean(axis=0)
-    _, sizes, axes = np.linalg.svd(everything - centre, full_matrices=False)
-    count = max(1, min(directions, len(fitted) // 4, int((sizes > 1e-6 * max(sizes[0], 1e-12)).sum())))
-    axes = axes[:count].T
-    scale = max(float(((everything - centre) @ axes).std(axis=0).mean()), 1e-12)
-    return View((view.own - centre) @ axes / scale, [(points - centre) @ axes / scale for points in view.others])
 
 
 def _densest_half(views: Sequence[Points]) -> NDArray[np.bool_]:

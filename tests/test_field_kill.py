@@ -1,0 +1,61 @@
+"""SIGKILL at any moment of `learn`: the state loads, and the same command ends at the same bits."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from kill_test import Scene, calls_of, in_child, one_round
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    # Forked processes inherit no threads, and would wait for them.
+    torch.set_num_threads(1)
+    return Scene(tmp_path_factory.mktemp("scene"), images=20)
+
+
+def test_random_kills(scene: Scene) -> None:
+    random_numbers = random.Random(1)
+    moments = calls_of(scene)
+    assert moments > 20  # seven checkpoints and a generation
+    for _ in range(3):
+        one_round(scene, random_numbers, moments)
+
+
+def test_a_kill_in_the_last_moment_keeps_what_was_learned(scene: Scene) -> None:
+    """Between the new generation's appearance and the end, repeating finds nothing to do."""
+    moments = calls_of(scene)
+    state = scene.fresh("last")
+    assert in_child(lambda: scene.learn(state), durable_call=moments - 1)
+    assert scene.content(state) == scene.after
+    scene.learn(state)
+    assert scene.content(state) == scene.after
+
+
+def test_training_goes_on_where_it_stood(scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The second attempt must not train the epochs the first had saved."""
+    from continual_crust.strategies.training import Phase
+
+    state = scene.fresh("resumed")
+    # Each checkpoint is one fsync and one replace: four moments. This is the fifth of seven.
+    assert in_child(lambda: scene.learn(state), durable_call=4 * 5)
+    assert (state / "work" / "checkpoint.safetensors").exists()
+    epochs = []
+    epoch = Phase.epoch
+    monkeypatch.setattr(Phase, "epoch", lambda self, *sets: epochs.append(1) or epoch(self, *sets))
+    scene.learn(state)
+    assert len(epochs) == 2
+    assert scene.content(state) == scene.after
+
+
+def test_a_checkpoint_that_cannot_be_read_is_not_needed(scene: Scene) -> None:
+    for content in (b"", b"damaged", (10).to_bytes(8, "little") + b"{} " * 4):
+        state = scene.fresh("unreadable")
+        (state / "work").mkdir()
+        (state / "work" / "checkpoint.safetensors").write_bytes(content)
+        scene.learn(state)
+        assert scene.content(state) == scene.after

@@ -1,0 +1,95 @@
+"""How likely labels are right, and how noisy a batch is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from continual_crust.field.trust import FITTED, Assessment, Projection, View, assess, sample_of
+
+
+def judged(own: np.ndarray, others: list[np.ndarray], known_right: np.ndarray | None = None) -> Assessment:
+    """The same points in both views."""
+    view = View(own, others)
+    projection = Projection.of(view, 8)
+    reduced = View(projection(own), [projection(points) for points in others])
+    count = len(own)
+    known = np.zeros(count, np.bool_) if known_right is None else known_right
+    return assess([reduced, reduced], sample_of(count, 0), np.ones(count, np.bool_), known)
+
+
+def clouds(
+    wrong: float, unknown: float, count: int = 200, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """A batch around 0, parts of it around the other class at 6 or an unseen one at -6; which are wrong; the other."""
+    random = np.random.default_rng(seed)
+    kind = random.choice(3, count, p=[1 - wrong - unknown, wrong, unknown])
+    centres = np.zeros((3, 5))
+    centres[1, 0], centres[2, 1] = 6, -6
+    return centres[kind] + random.normal(size=(count, 5)), kind > 0, [centres[1] + random.normal(size=(30, 5))]
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.1, 0.3, 0.45])
+@pytest.mark.parametrize("unknown", [0.0, 0.1])
+def test_shares_of_known_and_unknown_classes_are_found(wrong: float, unknown: float) -> None:
+    for seed in range(3):
+        own, is_wrong, others = clouds(wrong, unknown, seed=seed)
+        found = judged(own, others)
+        assert ((found.right < 0.5) == is_wrong).mean() > 0.95
+        assert found.noise is not None
+        assert found.noise.estimate == pytest.approx(is_wrong.mean(), abs=0.07)
+        assert found.noise.low <= is_wrong.mean() <= found.noise.high
+
+
+def test_a_larger_batch_gives_a_narrower_interval() -> None:
+    widths = []
+    for count in (20, 600):
+        noise = judged(*clouds(0.3, 0.0, count)[::2]).noise
+        assert noise is not None
+        widths.append(noise.high - noise.low)
+    assert widths[1] < 0.7 * widths[0]
+
+
+def test_what_a_person_vouched_for_is_right() -> None:
+    own, is_wrong, others = clouds(0.3, 0.0)
+    known = np.zeros(len(own), np.bool_)
+    known[np.flatnonzero(is_wrong)[:5]] = True
+    assert (judged(own, others, known).right[known] == 1).all()
+
+
+def test_nothing_is_said_about_few_images() -> None:
+    own, _, others = clouds(0.3, 0.0, count=7)
+    assert judged(own, others).noise is None
+    assert (judged(own, others).right == 1).all()
+
+
+@settings(deadline=None, max_examples=12)
+@given(
+    st.integers(8, 40),
+    st.integers(1, 6),
+    st.integers(0, 3),
+    st.sampled_from(["equal", "line", "wide", "tiny", "normal"]),
+)
+def test_any_batch_gets_probabilities(count: int, size: int, classes: int, kind: str) -> None:
+    """Equal points, points on a line, hardly any dimension: nothing may break or become NaN."""
+    random = np.random.default_rng(count)
+    points = random.normal(size=(count + 5 * classes, size))
+    points = {
+        "equal": 0 * points,
+        "line": points[:, :1].repeat(size, 1),
+        "wide": 1e6 * points,
+        "tiny": 1e-9 * points,
+    }.get(kind, points)
+    others = [points[count + 5 * number : count + 5 * number + 5] for number in range(classes)]
+    found = judged(points[:count], others)
+    assert ((found.right >= 0) & (found.right <= 1)).all()
+    assert found.noise is not None
+    assert 0 <= found.noise.low <= found.noise.estimate <= found.noise.high <= 1
+
+
+def test_of_very_many_images_some_are_fitted_and_all_judged() -> None:
+    own, is_wrong, others = clouds(0.2, 0.0, count=FITTED + 100)
+    assert len(sample_of(len(own), 0)) == FITTED
+    assert ((judged(own, others).right < 0.5) == is_wrong).mean() > 0.95
