@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import random
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -405,6 +407,31 @@ def test_augmentation_does_not_reach_the_selection(few_digits: Dataset) -> None:
     buffer = CoresetBuffer(20)
     buffer.update_from_dataset(data, learner)
     assert not torch.equal(buffer.buffer[0][0], buffer.buffer[0][0])
+
+
+# The documentation
+
+
+PAGE = (Path(__file__).parent.parent / "docs" / "avalanche.md").read_text(encoding="utf-8")
+
+
+def test_documented_lines_run(benchmark: Any) -> None:
+    lines = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[0]
+    model = network()
+    given = arguments(model)
+    names = {"Replay": Replay, "model": model, "optimizer": given["optimizer"], "criterion": given["criterion"]}
+    exec(compile(lines, "docs/avalanche.md", "exec"), names)
+    names["learner"].train_epochs, names["learner"].train_mb_size = 11, 64
+    names["learner"].train(benchmark.train_stream[0])
+    assert len(names["plugin"].storage_policy.buffer) == 80
+
+
+def test_documented_table_is_the_measured_one() -> None:
+    import avalanche_plugin
+
+    results = json.loads((Path(__file__).parent.parent / "results" / "avalanche_plugin.json").read_text("utf-8"))
+    for row in results["rows"]:
+        assert avalanche_plugin.summary(avalanche_plugin.Row(**row)) in PAGE
 
 
 # Checkpoints, seeds, mistakes
