@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint bench clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.core
@@ -17,6 +17,11 @@ lint: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Selection beside its peers, on all cores, in under five minutes; best on a machine that has nothing else to do.
+bench: .venv/.test
+	$(BIN)/python benchmarks/selection_cpu.py --out results/selection_cpu.json
+	$(BIN)/python benchmarks/selection_figure.py
 
 .venv/.core: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "Making .venv (once; a few minutes)"; "$(PYTHON)" -m venv .venv; }

@@ -48,10 +48,11 @@ def partitioned_medoids(
         groups = candidates.tensor_split(-(-len(candidates) // part))
         picks, gains = zip(*(_medoids(points, group, clients, size) for group in groups), strict=True)
         if len(groups) == 1:
-            return picks[0], gains[0] * (len(points) / (len(candidates) if clients is None else len(clients)))
-        candidates = torch.cat(picks)
-        candidates = candidates[torch.randperm(len(candidates), generator=generator).to(device)]
-        clients = torch.randint(len(points), (part,), generator=generator).to(device)
+            return picks[0], gains[0] * (len(points) / len(candidates if clients is None else clients))
+        candidates = torch.cat(picks)[torch.randperm(sum(map(len, picks)), generator=generator).to(device)]
+        # The fewer candidates are left in a group, the more clients fit into the same memory.
+        room = part**2 // min(part, len(candidates))
+        clients = torch.randperm(len(points), generator=generator)[:room].to(device)
 
 
 def _medoids(points: Points, group: Tensor, clients: Tensor | None, size: int) -> tuple[Tensor, Tensor]:
