@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -18,6 +19,8 @@ SPARE_DIRECTIONS = 4
 """How many more eigenvectors are looked for than needed: the last ones of a block converge slowly."""
 LARGEST_BASIS = 240
 """How many directions the search for eigenvectors may collect."""
+FEW_DIMENSIONS = 512
+"""Up to so many dimensions the eigenvectors come from a matrix of their size, which is cheaper than a search."""
 
 
 def spectral_clusters(points: Points, clusters: int, generator: torch.Generator | None = None) -> Tensor:
@@ -55,12 +58,17 @@ def spectral_embedding(points: Points, components: int) -> Tensor:
     ones = torch.ones(len(points), 1, dtype=torch.float64, device=device_of(points))
     degrees = directions.affinity_times(ones).clamp_(min=1e-12)
     scale = degrees.rsqrt()
-    values, vectors = _leading_eigenvectors(lambda v: scale * directions.affinity_times(scale * v), ones, components)
+    if directions.dimensions < min(FEW_DIMENSIONS, len(points)):
+        values, vectors = directions.leading_eigenvectors(scale, components)
+    else:
+        values, vectors = _leading_eigenvectors(
+            lambda v: scale * directions.affinity_times(scale * v), ones, components
+        )
     # Where the points span fewer dimensions than asked for, the remaining eigenvectors are arbitrary.
     vectors = torch.where(values > 1e-9 * values[0], vectors, 0)
     # Scaled by the degrees' total, so that the numbers do not shrink as n grows, and rounded to what is known of them,
     # so that equal points have equal rows.
-    return (vectors * scale * degrees.sum().sqrt()).round(decimals=9)
+    return vectors.mul_(scale * degrees.sum().sqrt()).round_(decimals=9)
 
 
 class _Directions:
@@ -69,6 +77,33 @@ class _Directions:
     def __init__(self, points: Points) -> None:
         parts = (points.left, points.right) if isinstance(points, FactoredPoints) else (points,)
         self._parts = [torch.nn.functional.normalize(part.detach().double(), dim=1) for part in parts]
+        self.dimensions = math.prod(part.shape[1] for part in parts)
+        """Of the points, multiplied out."""
+
+    def leading_eigenvectors(self, scale: Tensor, components: int) -> tuple[Tensor, Tensor]:
+        """Largest eigenvalues, falling, and their eigenvectors, of the affinity matrix scaled on both sides.
+
+        That matrix is C Cᵀ with rows C = scale · [1, z] / √2. The small matrix Cᵀ C has the same eigenvalues, and C
+        carries its eigenvectors over.
+        """
+        count, width = len(scale), self.dimensions + 1
+        components = min(components, width)
+        small = torch.zeros(width, width, dtype=torch.float64, device=scale.device)
+        for rows in blocks(count, width, scale.device):
+            part = self._rows_with_one(rows, scale)
+            small += part.T @ part
+        values, inner = torch.linalg.eigh(small)
+        values, inner = values.flip(0)[:components].clamp_(min=0), inner.flip(1)[:, :components]
+        vectors = torch.empty(count, components, dtype=torch.float64, device=scale.device)
+        for rows in blocks(count, width, scale.device):
+            vectors[rows] = self._rows_with_one(rows, scale) @ inner
+        return values, vectors.div_(values.sqrt().clamp_(min=1e-300))
+
+    def _rows_with_one(self, rows: slice, scale: Tensor) -> Tensor:
+        unit = self._parts[0][rows]
+        for part in self._parts[1:]:
+            unit = torch.einsum("na,nb->nab", unit, part[rows]).flatten(1)
+        return torch.cat([scale[rows], unit * scale[rows]], dim=1).mul_(0.5**0.5)
 
     def affinity_times(self, vectors: Tensor) -> Tensor:
         """(1 1ᵀ + Z Zᵀ) / 2 times the columns of an (n, k) tensor, where Z holds the unit vectors."""
