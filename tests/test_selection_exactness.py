@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 
+from continual_crust.errors import InputError
 from continual_crust.selection import FactoredPoints, centrality, facility_location, fused
 from continual_crust.selection.distance_table import LEVELS, ROWS_PER_SUM, DistanceTable
 from continual_crust.selection.greedy import TIE, plain_picks
@@ -85,6 +86,12 @@ def test_sums_in_32_bits_cannot_overflow() -> None:
 def test_scale_changes_no_pick(scale: float) -> None:
     points = spread(150, 5)
     assert facility_location(points * scale, 30).indices.tolist() == facility_location(points, 30).indices.tolist()
+
+
+@pytest.mark.parametrize("rule", [facility_location, centrality])
+def test_points_too_long_to_measure_are_refused(rule) -> None:
+    with pytest.raises(InputError, match="scale them down"):
+        rule(spread(20, 3) * 1e25, 2)
 
 
 @pytest.mark.parametrize("shape", [(90, 150), (150, 90)])

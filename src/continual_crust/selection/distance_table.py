@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from continual_crust.errors import InputError
 from continual_crust.selection.points import (
     FactoredPoints,
     Points,
@@ -37,7 +38,8 @@ class DistanceTable:
     """Distances from clients (rows) to candidates (columns), in whole numbers of a small unit.
 
     Greedy selection adds up thousands of distances for each candidate and compares the sums. Floating-point sums depend
-    on their order; sums of whole numbers do not, so neither blocks nor threads nor devices can change a pick.
+    on their order; sums of whole numbers do not, so from the same distances come the same picks, whatever the blocks,
+    the threads and the device.
 
     Parameters
     ----------
@@ -61,6 +63,8 @@ class DistanceTable:
         self.symmetric = candidates is None
         norms = [squared_norms(points).amax() for points in (clients, candidates) if points is not None and len(points)]
         reach = 2 * math.sqrt(float(torch.stack(norms).amax())) if norms else 0.0
+        if not math.isfinite(reach):
+            raise InputError("points are longer than float32 can square, 1.8e19; scale them down.")
         # A power of two, so that scaling by it rounds nothing.
         self.unit = 2.0 ** math.ceil(math.log2(reach / LEVELS)) if reach else 1.0
         self._clients = _scaled(clients, 1 / self.unit)
