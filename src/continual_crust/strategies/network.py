@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,8 +27,9 @@ class Network:
         self.model = model.to(device)
         self.device = device
         self._low_precision = precision == "bfloat16"
-        if device.type == "cuda":
-            # The order in memory that tensor cores want; anything else costs two conversions a layer.
+        if device.type == "cuda" and not any(isinstance(module, nn.MaxPool2d) for module in model.modules()):
+            # The order in memory that tensor cores want; anything else costs two conversions a layer. Max pooling,
+            # though, would sum its gradients in whatever order its threads finish, and no run could be repeated.
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.mean: Tensor | None = None
         self.std: Tensor | None = None
@@ -73,7 +76,8 @@ class Network:
         """Input and output of the last layer for any number of images, in evaluation mode, without gradients."""
         was_training = self.model.training
         self.model.eval()
-        parts = [self.features_and_logits(part.to(self.device)) for part in images.split(_chunk(images))]
+        with repeatable_convolutions():
+            parts = [self.features_and_logits(part.to(self.device)) for part in images.split(_chunk(images))]
         self.model.train(was_training)
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
@@ -96,6 +100,21 @@ class Network:
         if self.mean is None or self.std is None:
             return images.float()
         return (images - self.mean) / self.std
+
+
+_convolution_settings = threading.RLock()
+
+
+@contextmanager
+def repeatable_convolutions() -> Iterator[None]:
+    """Let a GPU convolve by algorithms that give the same bits every time.
+
+    That is a setting of the whole program, so runs in several threads take turns with it; it is only needed while work
+    is handed to the GPU, not while the GPU works.
+    """
+    settings = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=True)
+    with _convolution_settings, settings:
+        yield
 
 
 def _chunk(images: Tensor) -> int:

@@ -10,8 +10,9 @@ the GPU together and come to the same result as alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from itertools import groupby
 
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from continual_crust.data.samples import Samples
+from continual_crust.strategies.network import repeatable_convolutions
 
 
 class RecordedSteps:
@@ -43,7 +45,7 @@ class RecordedSteps:
         self._step = step
         self._batch_size = batch_size
         self._drawing = drawing
-        self._stream = torch.cuda.Stream()  # recording is not possible on the default one
+        self._stream = _own_stream()
         self._graphs: dict[int, torch.cuda.CUDAGraph | None] = {}
         self._sources: list[Samples] = []
         self._sets: list[Samples] = []
@@ -63,7 +65,7 @@ class RecordedSteps:
 
     def _take_equal(self, size: int, steps: int) -> None:
         if size not in self._graphs:
-            with self._drawing(), _fast_products():
+            with self._drawing(), repeatable_convolutions():
                 self._step_at_counter(size)
             self._graphs[size] = None
             steps -= 1
@@ -77,7 +79,7 @@ class RecordedSteps:
 
     def _record(self, size: int) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        with self._drawing(), _fast_products():
+        with self._drawing(), repeatable_convolutions():
             # Other threads may go on allocating memory meanwhile.
             graph.capture_begin(capture_error_mode="thread_local")
             try:
@@ -115,14 +117,15 @@ class RecordedSteps:
         self._counter += 1
 
 
-@contextmanager
-def _fast_products() -> Iterator[None]:
-    """Matrix products in TF32, as convolutions are by default, and no trial of algorithms, which costs more than it
-    brings and may end differently the next time."""
-    matmul = torch.backends.cuda.matmul
-    before, matmul.allow_tf32 = matmul.allow_tf32, True
-    try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=False, allow_tf32=True):
-            yield
-    finally:
-        matmul.allow_tf32 = before
+_thread = threading.local()
+
+
+def _own_stream() -> torch.cuda.Stream:
+    """A stream for recording, which is not possible on the default one; one for each thread.
+
+    PyTorch hands out 32 streams and then the same ones again: one for each phase would soon be shared by two threads.
+    """
+    if not hasattr(_thread, "stream"):
+        _thread.stream = torch.cuda.Stream()
+    stream: torch.cuda.Stream = _thread.stream
+    return stream

@@ -73,16 +73,18 @@ def _in_threads(configs: Sequence[RunConfig], place: Workplace, workers: int, de
 
     def attempt(config: RunConfig) -> Event:
         torch.set_num_threads(1)  # as in every other engine: more threads give other last bits
-        stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        with torch.cuda.stream(stream):
-            return _attempt(
-                config,
-                place,
-                lambda run, learned, count: events.put(Event(run, "experience", learned, count)),
-                stopping.is_set,
-            )
+        return _attempt(
+            config,
+            place,
+            lambda run, learned, count: events.put(Event(run, "experience", learned, count)),
+            stopping.is_set,
+        )
 
-    with ThreadPoolExecutor(workers) as pool:
+    def use_own_stream() -> None:
+        if device.type == "cuda":
+            torch.cuda.set_stream(torch.cuda.Stream(device))
+
+    with ThreadPoolExecutor(workers, initializer=use_own_stream) as pool:
         try:
             yield from _collect({pool.submit(attempt, config) for config in configs}, events)
         except BaseException:
