@@ -4,8 +4,9 @@ The algorithm is that of `continual_crust.strategies.crust`, with what a learner
 
 - A batch may bring more images of known classes. Such a class is selected anew, among what was kept of it and what is
   new; all other coresets stay as they are.
-- After phase 1 every image of the batch is judged (`trust`), while the network has not yet memorised the wrong ones.
-  Those whose label is more likely wrong than right cannot be selected. Images a person vouched for always are.
+- Every image of the batch is judged (`trust`) by the network as it was before the batch: it has not memorised the wrong
+  labels. Only a network that has never told classes apart is taught first, for the few epochs of phase 1. Images whose
+  label is more likely wrong than right cannot be selected. Images a person vouched for always are.
 - Images are fetched batch by batch, so a batch may be larger than memory.
 - Between any two epochs everything can be saved and taken up again, to the same bits.
 """
@@ -71,7 +72,7 @@ class Lesson:
     epochs: int = 0
     """Done in this phase."""
     assessments: dict[int, Assessment] = field(default_factory=dict)
-    """By class, in the order of the batch; made between the phases."""
+    """By class, in the order of the batch; empty until they are made."""
     chosen: dict[int, Tensor] = field(default_factory=dict)
     """By class, positions in the batch that are in the memory now."""
     optimizer: dict[str, Tensor] = field(default_factory=dict)
@@ -89,6 +90,8 @@ class FieldCrust(ContinualCrust):
 
         A lesson that was saved goes on where it stood, if the network was brought back too.
         """
+        if self._has_learned() and not lesson.assessments:
+            lesson.assessments = self._assessments(batch, on_progress, seed)
         everything = self._everything(batch, lesson, on_progress)
         if lesson.phase == 1:
             phase = self._resumed_phase(lesson)
@@ -97,9 +100,9 @@ class FieldCrust(ContinualCrust):
                     phase.epoch(everything)
                 lesson.epochs = epoch + 1
                 yield
-            lesson.assessments = {label: self._assessed(batch, label, on_progress, seed) for label in batch.classes}
-            lesson.phase, lesson.epochs = 2, 0
-            lesson.optimizer = {}
+            if not lesson.assessments:
+                lesson.assessments = self._assessments(batch, on_progress, seed)
+            lesson.phase, lesson.epochs, lesson.optimizer = 2, 0, {}
         phase = self._resumed_phase(lesson)
         candidates = {label: self._candidates(batch, lesson, label, seed) for label in batch.classes}
         self._take(batch, lesson)
@@ -179,6 +182,13 @@ class FieldCrust(ContinualCrust):
             phase._optimizer.load_state_dict({**phase._optimizer.state_dict(), "state": numbered})
             lesson.optimizer = {}
         return phase
+
+    def _has_learned(self) -> bool:
+        """Whether the network has ever told classes apart, so that its view is worth something."""
+        return sum(len(samples) > 0 for samples in self.memory.values()) > 1
+
+    def _assessments(self, batch: Batch, on_progress: OnProgress, seed: int) -> dict[int, Assessment]:
+        return {label: self._assessed(batch, label, on_progress, seed) for label in batch.classes}
 
     def _assessed(self, batch: Batch, label: int, on_progress: OnProgress, seed: int) -> Assessment:
         """Judge a class's images by the memory of all others, and by each other."""

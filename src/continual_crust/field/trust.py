@@ -13,9 +13,10 @@ kinds. The result is, for each image, the probability that it belongs to its own
 the share of wrong labels. Student-t, because clean images have outliers too.
 
 The interval holds the middle 95 % of refits to resampled batches, widened by what the estimate was found to be off by
-even on large batches (`MODEL_ERROR`); docs/own-images.md tells how often it held the truth. What it rests on: at least
-`LEAST_OWN` of the batch is of one kind. A batch that is mostly wrong is beyond it, as it would be for a person who was
-never shown the class.
+even on large batches (`MODEL_ERROR`). Images that are unlike the others and like no known class may still be of the
+class, in another style, which nothing in a batch can tell; so the low end counts only some of them (`UNKNOWN_DOUBT`).
+docs/own-images.md tells how often the interval held the truth. What it rests on: at least `LEAST_OWN` of the batch is
+of one kind. A batch that is mostly wrong is beyond it, as it would be for a person who was never shown the class.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ FITTED = 2000
 ITERATIONS, REFITS, REFIT_ITERATIONS = 60, 40, 12
 MODEL_ERROR = 0.06
 """What the interval is widened by on each side."""
+UNKNOWN_DOUBT = 0.5
+"""How much of the unknown's share may be the own class after all, in another style; the low end allows for it."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +144,9 @@ def assess(
     shares[0] = FIRST_OWN
     own, shares = _fitted(mixtures, start, ones, shares, known_right[fitted], ITERATIONS)
     densities = sum((mixture.densities() for mixture in mixtures), np.zeros(1))
-    right = _normalized(densities, shares, known_right)[:, 0]
-    estimate = float(1 - right[counted].mean())
+    kinds = _normalized(densities, shares, known_right)
+    right = kinds[:, 0]
+    estimate, unknown = float(1 - right[counted].mean()), float(kinds[counted, -1].mean())
     random = np.random.default_rng(seed)
     spread = [estimate]
     for _ in range(REFITS):
@@ -152,8 +156,9 @@ def assess(
         if about.sum():
             spread.append(float(1 - (again * about).sum() / about.sum()))
     low, high = np.quantile(spread, [0.025, 0.975])
-    interval = max(0.0, min(low, estimate) - MODEL_ERROR), min(1.0, max(high, estimate) + MODEL_ERROR)
-    return Assessment(right.astype(np.float32), NoiseEstimate(estimate, *map(float, interval)))
+    low = max(0.0, min(low, estimate) - MODEL_ERROR - UNKNOWN_DOUBT * unknown)
+    high = min(1.0, max(high, estimate) + MODEL_ERROR)
+    return Assessment(right.astype(np.float32), NoiseEstimate(estimate, float(low), float(high)))
 
 
 class _Mixture:
