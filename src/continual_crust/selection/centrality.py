@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from continual_crust.selection.coreset import Coreset, checked_size, coreset_of
-from continual_crust.selection.distance_table import DistanceTable
-from continual_crust.selection.points import Points, device_of, prepared
+from continual_crust.selection.points import Points, blocks, device_of, distances, prepared
 
 
 def centrality(
@@ -33,8 +32,12 @@ def centrality(
 
     Notes
     -----
-    Distances are computed tile by tile, so memory grows with n and not with n², and each pair but once. `gains` holds
-    the totals.
+    Distances are computed block by block, so memory grows with n and not with n². `gains` holds the totals.
+
+    Distances are floating-point numbers, and have to be. Once a network has fitted its data, the gradients of most
+    samples are a million times smaller than those of the rest; which of them is central is told by the distances among
+    themselves, as the distances to the rest no longer differ. Whole numbers of a common unit, which serve facility
+    location well, would round the former to nothing.
 
     Examples
     --------
@@ -44,14 +47,17 @@ def centrality(
     """
     points = prepared(points)
     size = checked_size(size, points)
-    count = len(points)
-    if references is None or references >= count:
-        table = DistanceTable(points, keep=False)
-        compared = count
-    else:
+    count, device = len(points), device_of(points)
+    compared = points
+    if references is not None and references < count:
         drawn = torch.randint(count, (references,), generator=generator or torch.Generator().manual_seed(0))
-        table = DistanceTable(points[drawn.to(device_of(points))], points, keep=False)
-        compared = references
-    indices = torch.argsort(table.totals, stable=True)[:size]
-    gains = (compared * table.farthest - table.totals[indices]).double() * (table.unit * count / max(1, compared))
+        compared = points[drawn.to(device)]
+    totals = torch.zeros(count, dtype=torch.float64, device=device)
+    farthest = 0.0
+    for rows in blocks(count, len(compared), device):
+        block = distances(points[rows], compared)
+        totals[rows] = block.sum(dim=1, dtype=torch.float64)
+        farthest = max(farthest, float(block.max()))
+    indices = torch.argsort(totals, stable=True)[:size]
+    gains = (len(compared) * farthest - totals[indices]) * (count / max(1, len(compared)))
     return coreset_of(points, indices, gains)

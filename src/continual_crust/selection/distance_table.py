@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from continual_crust.errors import InputError
 from continual_crust.selection.points import (
     FactoredPoints,
     Points,
@@ -63,8 +62,6 @@ class DistanceTable:
         self.symmetric = candidates is None
         norms = [squared_norms(points).amax() for points in (clients, candidates) if points is not None and len(points)]
         reach = 2 * math.sqrt(float(torch.stack(norms).amax())) if norms else 0.0
-        if not math.isfinite(reach):
-            raise InputError("points are longer than float32 can square, 1.8e19; scale them down.")
         # A power of two, so that scaling by it rounds nothing.
         self.unit = 2.0 ** math.ceil(math.log2(reach / LEVELS)) if reach else 1.0
         self._clients = _scaled(clients, 1 / self.unit)
