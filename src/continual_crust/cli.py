@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from continual_crust import cli_learn, cli_report, cli_study
+from continual_crust import cli_learn, cli_report, cli_review, cli_study
 from continual_crust.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ app.add_typer(cli_study.app, name="study")
 app.command()(cli_learn.learn)
 app.command()(cli_learn.predict)
 app.command()(cli_learn.info)
+app.command()(cli_review.review)
 app.command()(cli_report.report)
 app.command()(cli_report.theory)
 console = Console()

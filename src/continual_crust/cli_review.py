@@ -1,0 +1,55 @@
+"""The command that shows a learner's doubts to a person: ``continual-crust review``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+console = Console()
+
+
+def review(
+    state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of a learner.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write the page, by default STATE/review.html.")
+    ] = None,
+    show: Annotated[
+        bool | None,
+        typer.Option("--open/--no-open", help="Show it in a browser; by default where there is a screen."),
+    ] = None,
+    most: Annotated[
+        int, typer.Option(help="Images on the page: all that are kept, then the most doubtful.", min=1)
+    ] = 20_000,
+) -> None:
+    """Write a page on which to mark what was kept and thrown out as right, wrong or another class's.
+
+    The marks it exports are applied with `continual-crust learn STATE --review FILE`.
+    """
+    from continual_crust.field.state import StateFolder
+    from continual_crust.report.review_page import write_review_page
+
+    generation = StateFolder(state).newest()
+    for sentence in generation.passed_over:
+        print(f"{sentence}; this is generation {generation.number}.", file=sys.stderr)
+    page = out or state / "review.html"
+    with console.status("writing the page"):
+        write_review_page(generation, state, page, most)
+    console.print(Text.assemble(("open ", "dim"), str(page), (" in a browser", "dim")), soft_wrap=True)
+    if _has_screen() if show is None else show:
+        import webbrowser
+
+        if not webbrowser.open(page.resolve().as_uri()):
+            print("no browser was found to show it; open the file yourself.", file=sys.stderr)
+
+
+def _has_screen() -> bool:
+    """Whether a browser would open a window; without one, it might take over the terminal instead."""
+    if not sys.stdout.isatty():
+        return False
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
