@@ -1,7 +1,12 @@
 """Cumulative learning: nothing is ever thrown away.
 
-Trains m + n epochs on all data seen so far, at every experience, under cross-entropy. The network goes on from where it
-was; the optimizer starts afresh, as for every other method.
+Trains m + n epochs on all data seen so far, D₁ to Dₜ, at every experience t (named so by Lomonaco et al. 2021). Each
+step minimises
+
+    L(batch of D₁ ∪ … ∪ Dₜ)        L: cross-entropy
+
+The network goes on from where it was. It has no hyper-parameters of its own. Where this differs from Avalanche's
+`Cumulative`: the optimizer starts afresh in every experience, as for every method here.
 """
 
 from __future__ import annotations

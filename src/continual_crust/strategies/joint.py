@@ -1,7 +1,8 @@
 """Joint learning: all classes at once, the upper bound without continual learning.
 
-Trains m + n epochs on the whole noisy training set under cross-entropy. It has no earlier experiences to forget, so
-there is no forgetting value.
+Trains m + n epochs on the whole noisy training set, given as one experience; each step minimises the cross-entropy of
+a batch of it. Known from multi-task learning (Caruana 1997); Avalanche's `JointTraining`. It has no earlier experiences
+to forget, so there is no forgetting value, and no hyper-parameters of its own. It does not differ from the reference.
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
-"""Naive sequential learning: the lower bound.
+"""Naive sequential learning: the lower bound (named so by Lomonaco et al. 2021; its failure: McCloskey and Cohen 1989).
 
-Trains m + n epochs on each experience alone, under cross-entropy, and remembers nothing.
+Trains m + n epochs on each experience's samples D alone, and remembers nothing. Each step minimises
+
+    L(batch of D)        L: cross-entropy
+
+It has no hyper-parameters of its own. Where this differs from Avalanche's `Naive`: the optimizer starts afresh in every
+experience, as for every method here.
 """
 
 from __future__ import annotations

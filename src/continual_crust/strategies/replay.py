@@ -6,6 +6,9 @@ the new classes' memory, uniformly unless another selector is asked for:
     concatenate:  every epoch visits D and M once, in one random order; each step minimises L(batch of D and M)
     equal:        every step minimises L(batch of D and an equal batch of M), walking through M as often as D lasts,
                   which is what Avalanche does; old classes weigh as much as new ones from the first step
+
+Where this differs from Avalanche's `Replay`: the memory is a number for each class and not a total that is divided
+anew; concatenation is the default; the optimizer starts afresh in every experience.
 """
 
 from __future__ import annotations
