@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from continual_crust.report.drawing import DPI, FAINT, INK, png
 from continual_crust.studies.result import write_atomically
 
-BLUE, ORANGE, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#7b4fa3"
+BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
 
 
 def growth_figure(growth: dict[str, list[dict[str, Any]]]) -> Figure:
@@ -46,7 +46,7 @@ def peers_figure(rows: list[dict[str, Any]]) -> Figure:
         ("apricot_cpu_s", "apricot, lazy", FAINT),
         ("submodlib_cpu_s", "submodlib, lazy", "#bbbbbb"),
         ("ours_cpu_s", "ours", BLUE),
-        ("limit_s", "limit: products and one read of what is read", ORANGE),
+        ("limit_cpu_s", "limit: products, and bytes read and written", ORANGE),
     ]
     for panel, kind in zip(axes, ("spread", "collapsed"), strict=True):
         chosen = [row for row in rows if row["kind"] == kind]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from continual_crust.selection.coreset import Coreset, checked_size, coreset_of
-from continual_crust.selection.points import Points, blocks, device_of, distances, prepared
+from continual_crust.selection.points import Points, device_of, prepared
+from continual_crust.selection.total_distances import total_distances
 
 
 def centrality(
@@ -32,7 +33,8 @@ def centrality(
 
     Notes
     -----
-    Distances are computed block by block, so memory grows with n and not with n². `gains` holds the totals.
+    Distances are computed tile by tile, so memory grows with n and not with n², and each pair but once. `gains` holds
+    the totals.
 
     Distances are floating-point numbers, and have to be. Once a network has fitted its data, the gradients of most
     samples are a million times smaller than those of the rest; which of them is central is told by the distances among
@@ -48,16 +50,13 @@ def centrality(
     points = prepared(points)
     size = checked_size(size, points)
     count, device = len(points), device_of(points)
-    compared = points
-    if references is not None and references < count:
+    if references is None or references >= count:
+        totals, farthest = total_distances(points)
+        compared = count
+    else:
         drawn = torch.randint(count, (references,), generator=generator or torch.Generator().manual_seed(0))
-        compared = points[drawn.to(device)]
-    totals = torch.zeros(count, dtype=torch.float64, device=device)
-    farthest = 0.0
-    for rows in blocks(count, len(compared), device):
-        block = distances(points[rows], compared)
-        totals[rows] = block.sum(dim=1, dtype=torch.float64)
-        farthest = max(farthest, float(block.max()))
+        totals, farthest = total_distances(points, points[drawn.to(device)])
+        compared = references
     indices = torch.argsort(totals, stable=True)[:size]
-    gains = (len(compared) * farthest - totals[indices]) * (count / max(1, len(compared)))
+    gains = (compared * farthest - totals[indices]) * (count / max(1, compared))
     return coreset_of(points, indices, gains)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -12,14 +11,13 @@ from torch import Tensor
 from continual_crust.selection.points import (
     FactoredPoints,
     Points,
-    block_elements,
     blocks,
     device_of,
     distances_by_norms,
-    pieces,
     shrunk_norms,
     squared_norms,
 )
+from continual_crust.selection.tiles import Scratch, tiles
 
 LEVELS = 1 << 26
 """No distance exceeds so many units. Finer than float32, which tells 2²⁴ of them apart."""
@@ -27,8 +25,6 @@ ROWS_PER_SUM = 16
 """How many distances may be added up in 32 bits: 16 · 2²⁶ = 2³⁰."""
 CACHED_DISTANCES = 1 << 28
 """Up to this many distances (1 GiB) are computed once and kept in main memory; beyond, rows when they are needed."""
-TILE_SHAPE = 4
-"""How many times wider than high the tiles are in which all distances are computed."""
 GPU_SHARE = 0.5
 """Which part of a GPU's free memory distances may fill."""
 
@@ -76,7 +72,7 @@ class DistanceTable:
         """How many distances were looked at after that."""
         if keep is None:
             keep = self.shape[0] * self.shape[1] <= _room_for_distances(self.device)
-        self._memory: dict[torch.dtype, Tensor] = {}
+        self._scratch = Scratch(self.device)
         self.kept = _empty_table(self.shape, self.device) if keep else None
         self.totals, self.farthest = self._first_pass()
 
@@ -105,7 +101,7 @@ class DistanceTable:
         everyone = len(clients) == self.shape[0]
         for part in blocks(len(clients), self.shape[1], self.device):
             rows = self._rows(part if everyone else clients[part])
-            held = torch.maximum(rows, after[part, None], out=self._scratch(torch.int32, rows.shape))
+            held = torch.maximum(rows, after[part, None], out=self._scratch.tensor(torch.int32, rows.shape))
             total -= _sum_of_rows(torch.minimum(held, before[part, None], out=held))
         return total.add_(before.sum())
 
@@ -116,7 +112,9 @@ class DistanceTable:
         elif isinstance(index, slice):
             rows = self.kept[index]
         else:
-            rows = torch.index_select(self.kept, 0, index, out=self._scratch(torch.int32, (len(index), self.shape[1])))
+            rows = torch.index_select(
+                self.kept, 0, index, out=self._scratch.tensor(torch.int32, (len(index), self.shape[1]))
+            )
         self.read += rows.numel()
         return rows
 
@@ -124,24 +122,17 @@ class DistanceTable:
         """Distances in whole numbers, though not yet of an integer type; to be read before the next call only."""
         a, b = self._clients[rows], self._candidates[columns]
         self.computed += len(a) * len(b)
-        out = self._scratch(torch.float32, (len(a), len(b)))
+        out = self._scratch.tensor(torch.float32, (len(a), len(b)))
         return distances_by_norms(a, self._client_norms[rows], b, self._candidate_norms[columns], out).round_()
-
-    def _scratch(self, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-        """Memory for one block. Fresh memory for each of them would cost as much time as filling it."""
-        count = math.prod(shape)
-        if dtype not in self._memory or self._memory[dtype].numel() < count:
-            self._memory[dtype] = torch.empty(count, dtype=dtype, device=self.device)
-        return self._memory[dtype][:count].view(shape)
 
     def _first_pass(self) -> tuple[Tensor, int]:
         """Compute every distance once, and keep it if so wanted; the columns' sums and the largest distance."""
         totals = torch.zeros(self.shape[1], dtype=torch.int64, device=self.device)
         farthest = [torch.zeros((), dtype=torch.int32, device=self.device)]
-        for rows, columns in self._tiles():
+        for rows, columns in tiles(self.shape, self.symmetric, self.device):
             tile = self._compute(rows, columns)
             if self.kept is None:
-                tile = self._scratch(torch.int32, tile.shape).copy_(tile)
+                tile = self._scratch.tensor(torch.int32, tile.shape).copy_(tile)
             else:
                 self.kept[rows, columns] = tile
                 tile = self.kept[rows, columns]
@@ -152,16 +143,6 @@ class DistanceTable:
                 if self.kept is not None:
                     self.kept[columns, rows] = tile.T
         return totals, int(torch.stack(farthest).amax())
-
-    def _tiles(self) -> Iterator[tuple[slice, slice]]:
-        """Tiles that cover the table; where it is symmetric, those on its diagonal and to the right of it."""
-        elements = block_elements(self.device)
-        height = math.isqrt(max(1, elements // TILE_SHAPE))
-        for rows in pieces(0, self.shape[0], height):
-            if self.symmetric:
-                yield rows, rows
-            for columns in pieces(rows.stop if self.symmetric else 0, self.shape[1], elements // height):
-                yield rows, columns
 
 
 def _scaled(points: Points, factor: float) -> Points:

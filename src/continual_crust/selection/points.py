@@ -94,8 +94,12 @@ def distances(a: Points, b: Points) -> Tensor:
     """
     sums = squared_norms(a)[:, None] + squared_norms(b)[None, :]
     squares = torch.sub(sums, inner_products(a, b), alpha=2)
-    noise = sums.mul_(4 * torch.finfo(squares.dtype).eps)
-    return torch.where(squares > noise, squares, 0).sqrt_()
+    return torch.where(squares > rounding_noise(sums), squares, 0).sqrt_()
+
+
+def rounding_noise(sums: Tensor) -> Tensor:
+    """What rounding may add to a squared distance, from the sums of both points' squared lengths; in place."""
+    return sums.mul_(4 * torch.finfo(sums.dtype).eps)
 
 
 def shrunk_norms(points: Points) -> Tensor:
