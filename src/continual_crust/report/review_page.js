@@ -124,7 +124,8 @@
       return entry.bitmap;
     }
     sheets.set(index, entry);
-    createImageBitmap(new Blob([bytesOf(byId(`sheet-${index}`).textContent)], { type: "image/webp" })).then((bitmap) => {
+    const file = new Blob([bytesOf(byId(`sheet-${index}`).textContent)], { type: "image/webp" });
+    createImageBitmap(file).then((bitmap) => {
       if (sheets.get(index) !== entry) {
         bitmap.close();
         return;
@@ -214,7 +215,7 @@
     const rem = parseFloat(getComputedStyle(document.documentElement).fontSize), style = getComputedStyle(grid);
     const rems = (name) => parseFloat(style.getPropertyValue(name)) * rem;
     sizes = {
-      width: rems("--cell-width"), side: rems("--side"),
+      ...sizes, width: rems("--cell-width"), side: rems("--side"), letter: rems("--letter"), frame: 1.4 * rem,
       class: rems("--class-height"), group: rems("--group-height"), cells: rems("--cell-height"),
     };
     gridTop = grid.getBoundingClientRect().top + window.scrollY;
@@ -230,6 +231,7 @@
     spare = { class: [], group: [], cells: [] };
     measure();
     columns = Math.max(2, Math.floor(gridWidth / sizes.width));
+    sizes.letters = Math.max(8, Math.floor((gridWidth / columns - sizes.frame) / sizes.letter));
     rows = [];
     rowOf = [];
     let height = 0;
@@ -322,7 +324,8 @@
         make("span", "badge", cell);
         make("span", "name", cell);
         make("span", "score", cell);
-        make("span", "instead", cell);
+        const instead = make("span", "instead", cell);
+        instead.append("", make("span", "percent"));
         const buttons = make("span", "buttons", cell);
         button(buttons, "right", "✓", "Right");
         button(buttons, "wrong", "✗", "Wrong");
@@ -339,7 +342,8 @@
       title.textContent = about.name;
       facts.textContent = [
         `${number(about.seen)} seen`, `${number(about.kept)} kept`, `${number(about.wrong)} look wrong`,
-        ...(about.noise ? [`wrong labels, estimated: ${about.noise}`] : []), ...(marked ? [`${number(marked)} marked`] : []),
+        ...(about.noise ? [`wrong labels, estimated: ${about.noise}`] : []),
+        ...(marked ? [`${number(marked)} marked`] : []),
       ].join(" · ");
     },
     group: (element, { kept, size }) => {
@@ -360,23 +364,31 @@
         cell.position = from + at;
         cell.id = `image-${id}`;
         draw(canvas, id);
-        name.textContent = tail(data.names[id]);
+        name.textContent = tail(id);
         cell.title = data.names[id];
         score.textContent = `${percent(data.score[id])} right`;
         score.classList.toggle("doubtful", data.score[id] < 0.5);
-        instead.textContent = rather(id);
+        const [word, probability] = rather(id);
+        instead.firstChild.data = word;
+        instead.lastChild.textContent = probability;
         instead.classList.toggle("likely", data.probability[id] >= 0.5);
         dress(cell);
       });
     },
   };
 
-  const tail = (name) => (name.length > 24 ? `…${name.slice(-22)}` : name);
+  /** As much of a name as a cell has room for: its end, where names differ, without the folder that is the class. */
+  const tail = (id) => {
+    const folder = `${classes[data.label[id]].name}/`;
+    const name = data.names[id].startsWith(folder) ? data.names[id].slice(folder.length) : data.names[id];
+    return name.length > sizes.letters ? `…${name.slice(1 - sizes.letters)}` : name;
+  };
 
+  /** The class the learner would give instead, and its probability. */
   const rather = (id) => {
-    if (data.other[id] < 0) return "";
+    if (data.other[id] < 0) return ["", ""];
     const word = data.probability[id] >= 0.5 ? "rather" : "or";
-    return `${word} ${classes[data.other[id]].name} ${percent(data.probability[id])}`;
+    return [`${word} ${classes[data.other[id]].name}`, ` ${percent(data.probability[id])}`];
   };
 
   const told = (id) => {
@@ -400,7 +412,7 @@
     cell.children[1].textContent = told(id);
     for (const one of cell.lastChild.children) one.setAttribute("aria-pressed", one.className === word);
     cell.setAttribute("aria-label", `${data.names[id]}, given ${classes[data.label[id]].name}, ${
-      percent(data.score[id])} likely right, ${rather(id)}, ${told(id) || "not marked"}`);
+      percent(data.score[id])} likely right, ${rather(id).join("")}, ${told(id) || "not marked"}`);
   };
 
   /** Bring all that depends on marks or on the choice up to date. */
@@ -413,8 +425,8 @@
     const sums = [0, 0, 0, 0];
     for (const mark of marks) sums[Math.min(mark, OTHER)] += 1;
     const marked = count - sums[NONE];
-    byId("counts").textContent = `${number(shown.length)} of ${plural(count, "image", "images")} shown · ${
-      number(marked)} marked: ${number(sums[RIGHT])} right, ${number(sums[WRONG])} wrong, ${number(sums[OTHER])} other`;
+    byId("counts").textContent = `${number(shown.length)} of ${number(count)} shown · ${number(marked)} marked: ${
+      number(sums[RIGHT])} ✓ ${number(sums[WRONG])} ✗ ${number(sums[OTHER])} ⇄`;
     byId("export").disabled = marked === 0;
     byId("export").textContent = marked ? `Export ${plural(marked, "mark", "marks")}` : "Export marks";
     byId("undo").disabled = history.length === 0;
@@ -434,7 +446,8 @@
     byId("full-name").textContent = data.names[id];
     byId("facts").textContent = [
       `given ${classes[data.label[id]].name}`, data.kept[id] ? "kept" : "thrown out",
-      `label right: ${percent(data.score[id])}`, ...(rather(id) ? [rather(id)] : []), ...(told(id) ? [told(id)] : []),
+      `label right: ${percent(data.score[id])}`, ...(data.other[id] < 0 ? [] : [rather(id).join("")]),
+      ...(told(id) ? [told(id)] : []),
       ...(folder ? [`from ${folder}`] : []),
     ].join(" · ");
     byId("chosen").textContent = chosen > 1 ? `${number(chosen)} images chosen` : "";
@@ -457,7 +470,7 @@
     const row = rows[rowOf[current]], from = window.scrollY - gridTop;
     // With the first row of a group comes its heading.
     let top = row.top;
-    for (let before = rowOf[current] - 1; before >= 0 && rows[before].kind !== "cells"; before -= 1) top = rows[before].top;
+    for (let above = rowOf[current] - 1; above >= 0 && rows[above].kind !== "cells"; above -= 1) top = rows[above].top;
     const room = viewHeight - detail.offsetHeight;
     if (top < from + covered) window.scrollTo(0, top + gridTop - covered);
     else if (row.bottom > from + room) window.scrollTo(0, row.bottom + gridTop - room);
@@ -510,6 +523,7 @@
       return [option];
     }));
     if (choice.selectedIndex < 0) choice.selectedIndex = 0;
+    choice.size = Math.min(Math.max(choice.length, 2), 10);
     byId("picker-what").textContent = ids.length > 1 ? plural(ids.length, "image", "images") : data.names[first];
     picker.showModal();
     choice.focus();
@@ -638,7 +652,7 @@
 
   // ---- Start --------------------------------------------------------------------------------------------------------
 
-  classes.forEach((entry, index) => filters[0].append(new Option(`${entry.name} (${number(entry.seen)})`, String(index))));
+  classes.forEach(({ name, seen }, at) => filters[0].append(new Option(`${name} (${number(seen)})`, String(at))));
   for (const one of filters) {
     one.addEventListener("change", () => {
       filter();

@@ -108,27 +108,26 @@ them</button></p>
 </header>
 <div id="toolbar" role="toolbar" aria-label="What is shown">
 <label>Class <select id="which-class"><option value="">all</option></select></label>
-<label>Show <select id="which-kept"><option value="">kept and thrown out</option><option value="kept">kept</option>
+<label>Show <select id="which-kept"><option value="">all</option><option value="kept">kept</option>
 <option value="out">thrown out</option></select></label>
 <label>Marks <select id="which-mark"><option value="">any</option><option value="doubtful">look wrong, unmarked</option>
 <option value="unmarked">unmarked</option><option value="marked">marked, to export</option>
 <option value="right">right</option><option value="wrong">wrong</option><option value="other">other class</option>
 <option value="applied">applied before</option></select></label>
-<span id="counts" role="status"></span>
-<span id="here"></span>
-<button type="button" id="undo" class="push" title="Take back the last mark (Z)">Undo</button>
-<button type="button" id="export" class="main" title="Export (E)">Export marks</button>
+<span class="actions"><button type="button" id="undo" title="Take back the last mark (Z)">Undo</button>
+<button type="button" id="export" class="main" title="Export (E)">Export marks</button></span>
+<span class="where"><span id="counts" role="status" title="✓ right, ✗ wrong, ⇄ another class"></span><span id="here"></span></span>
 </div>
 <div id="grid" role="grid" tabindex="0" aria-label="Images" aria-multiselectable="true"></div>
 <p id="nothing" hidden>No image is like that.</p>
 <section id="detail" aria-label="The current image">
 <canvas id="large" role="img" aria-labelledby="full-name"></canvas>
-<div class="text"><p id="full-name"></p><p id="facts" class="soft"></p><p id="chosen"></p></div>
+<div class="text"><p id="full-name"></p><p id="facts" class="soft"></p>
+<p class="soft last"><span id="chosen"></span> <span id="said" aria-live="polite"></span></p></div>
 <div class="actions"><button type="button" data-mark="right">✓ Right <kbd>R</kbd></button>
 <button type="button" data-mark="wrong">✗ Wrong <kbd>W</kbd></button>
 <button type="button" data-mark="other"{"" if len(data.classes) > 1 else " disabled"}>⇄ Other… <kbd>O</kbd></button>
 <button type="button" data-mark="none">Clear <kbd>U</kbd></button></div>
-<p id="said" class="aside" aria-live="polite"></p>
 </section>
 <dialog id="picker" aria-labelledby="picker-title">
 <h2 id="picker-title">Belongs to another class</h2>
