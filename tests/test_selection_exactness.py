@@ -177,3 +177,12 @@ def test_kernels_give_the_plain_picks(make) -> None:
     tie = int(TIE * table.farthest)
     for ours, plain in zip(fused.picks(table, tie, 100), plain_picks(table, tie, 100), strict=True):
         assert torch.equal(ours, plain)
+
+
+def test_centrality_tells_collapsed_points_apart() -> None:
+    """Gradients of a fitted network: most are a ten-millionth of the others, and their middle still counts."""
+    points = FactoredPoints(spread(400, 3), spread(400, 4, seed=1))
+    points.left[:380] *= 1e-7
+    dense = points.multiplied_out().double()
+    truth = torch.cdist(dense, dense, compute_mode="donot_use_mm_for_euclid_dist").sum(dim=1).argsort()[:50]
+    assert len(set(truth.tolist()) & set(centrality(points, 50).indices.tolist())) >= 40

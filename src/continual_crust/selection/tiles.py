@@ -15,7 +15,7 @@ SHAPE = 4
 
 
 def tiles(shape: tuple[int, int], symmetric: bool, device: torch.device) -> Iterator[tuple[slice, slice]]:
-    """Rows and columns of tiles that cover a table; of a symmetric one, those on the diagonal and to the right of it."""
+    """Rows and columns of tiles that cover a table; of a symmetric one, those on its diagonal and right of it."""
     elements = block_elements(device)
     height = math.isqrt(max(1, elements // SHAPE))
     for rows in pieces(0, shape[0], height):
