@@ -14,18 +14,27 @@ from continual_crust.errors import InputError
 from continual_crust.evaluation import accuracies, average_accuracy, mean_purity, purity_per_class
 from continual_crust.models import build_model
 from continual_crust.selection.selectors import SELECTORS, SelectorConfig
-from continual_crust.strategies import STRATEGIES, Strategy, Training, strategy_named
+from continual_crust.strategies import STRATEGIES, Oracle, Strategy, Training, strategy_named
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.training import Phase
 
 QUICK = Training(phase1_epochs=3, phase2_epochs=2, memory_per_class=10)
 
 
+def told(strategy: Strategy, stream: Stream) -> Strategy:
+    """The oracle alone is told which samples are clean, as a run would."""
+    if isinstance(strategy, Oracle):
+        strategy.reveal(stream.truth.is_clean(torch.arange(len(stream.truth.labels))))
+    return strategy
+
+
 def learned(name: str, dataset: Dataset, training: Training = QUICK, noise: str = "label:0.3", **options) -> Strategy:
     strategy = strategy_named(name)(
         build_model("simple_cnn", dataset.image_shape, dataset.classes), training, **options
     )
-    for experience in Stream(dataset, Noise.parse(noise), seed=1):
+    stream = Stream(dataset, Noise.parse(noise), seed=1)
+    told(strategy, stream)
+    for experience in stream:
         strategy.learn(experience)
     return strategy
 
@@ -164,7 +173,7 @@ def test_constant_images_do_not_divide_by_zero() -> None:
 def test_an_experience_without_images_is_survived(few_digits: Dataset) -> None:
     stream = Stream(few_digits, Noise.parse("none"), seed=1)
     for name in STRATEGIES:
-        strategy = strategy_named(name)(build_model("simple_cnn", few_digits.image_shape, 4), QUICK)
+        strategy = told(strategy_named(name)(build_model("simple_cnn", few_digits.image_shape, 4), QUICK), stream)
         strategy.learn(stream[0])
         empty = stream[1].samples[torch.zeros(0, dtype=torch.int64)]
         strategy.learn(Experience(stream.groups[1], empty))
@@ -176,6 +185,15 @@ def test_an_experience_without_images_is_survived(few_digits: Dataset) -> None:
 def test_either_phase_may_be_left_out(few_digits: Dataset, phase1: int, phase2: int) -> None:
     training = Training(phase1_epochs=phase1, phase2_epochs=phase2, memory_per_class=5)
     assert {len(samples) for samples in learned("crust", few_digits, training).memory.values()} == {5}
+
+
+def test_the_oracle_remembers_clean_samples_only(few_digits: Dataset) -> None:
+    stream = Stream(few_digits, Noise.parse("label:0.3"), seed=1)
+    strategy = learned("oracle", few_digits)
+    assert mean_purity(purity_per_class(strategy.memory, stream.truth)) == 1
+    assert all(len(samples) == 10 for samples in strategy.memory.values())
+    with pytest.raises(InputError, match="call reveal"):
+        strategy_named("oracle")(build_model("simple_cnn", few_digits.image_shape, 4), QUICK).learn(stream[0])
 
 
 @pytest.mark.parametrize("selector", list(SELECTORS))
@@ -245,10 +263,11 @@ def test_unknown_method_suggests_the_nearest() -> None:
 
 @pytest.mark.parametrize("name", list(STRATEGIES))
 def test_a_saved_learner_goes_on_bit_for_bit(name: str, few_digits: Dataset, tmp_path: Path) -> None:
-    def fresh() -> Strategy:
-        return strategy_named(name)(build_model("simple_cnn", few_digits.image_shape, 4), QUICK)
-
     stream = Stream(few_digits, Noise.parse("label:0.3"), seed=1)
+
+    def fresh() -> Strategy:
+        return told(strategy_named(name)(build_model("simple_cnn", few_digits.image_shape, 4), QUICK), stream)
+
     whole, first_part, second_part = fresh(), fresh(), fresh()
     for experience in stream:
         whole.learn(experience)
