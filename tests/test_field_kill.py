@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kill_test import Scene, calls_of, in_child, one_round
+from kill_test import Scene, Tally, calls_of, in_child, one_round
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +22,11 @@ def test_random_kills(scene: Scene) -> None:
     random_numbers = random.Random(1)
     moments = calls_of(scene)
     assert moments > 20  # seven checkpoints and a generation
+    tally = Tally()
     for _ in range(3):
-        one_round(scene, random_numbers, moments)
+        one_round(scene, random_numbers, moments, tally)
+    assert tally.struck
+    assert (tally.unloadable, tally.different_ends, tally.left_behind) == (0, 0, 0)
 
 
 def test_a_kill_in_the_last_moment_keeps_what_was_learned(scene: Scene) -> None:
