@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib as mpl
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 
 from continual_crust.data.noise import Noise
 from continual_crust.data.stream import Stream
@@ -21,8 +23,10 @@ from continual_crust.report.drawing import png, svg
 from continual_crust.report.figures import accuracy_matrix, accuracy_over_experiences
 from continual_crust.report.study_figures import critical_difference_diagram
 from continual_crust.report.study_report import write_report
+from continual_crust.studies.folder import StudyFolder
 from continual_crust.studies.memory import KEPT, load_memory, save_memory
 from continual_crust.studies.run import FinishedRun
+from continual_crust.studies.study import find_study
 from test_report_study_data import config, result_of, write_memory, write_run, write_study
 
 EVIL = "\"><script>alert(1)</script>'&$x$"
@@ -295,3 +299,15 @@ def test_figures_leave_no_trace_and_repeat_themselves():
     assert svg(figures[0]) == svg(figures[1])
     assert png(figures[0]) == png(figures[1])
     assert dict(mpl.rcParams) == before
+
+
+def test_a_study_of_sample_images_shows_them(tmp_path: Path) -> None:
+    study, text = find_study("figure_samples")
+    folder = StudyFolder.create(tmp_path / study.id, study, text)
+    Image.new("L", (8, 8), 200).save(folder.path / "samples-mnist.png")
+    (folder.path / "samples-<i>.png").write_bytes(b"not a picture")
+    page = write_report(folder.path).read_text(encoding="utf-8")
+    assert page.count("data:image/png;base64,") == 1
+    assert 'alt="Twelve training images of each class of mnist."' in page
+    assert "samples-&lt;i&gt;.png cannot be read; run the study again." in page
+    assert (folder.path / "report" / "figures" / "figure_samples-mnist.png").exists()

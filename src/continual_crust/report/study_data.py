@@ -41,6 +41,8 @@ class StudyData:
     runs: tuple[Run, ...]
     problems: tuple[tuple[str, str], ...]
     """What could not be read: a name, and why."""
+    pictures: tuple[Path, ...] = ()
+    """Sheets of images that a study without runs is about, one for each data set."""
 
     @property
     def finished(self) -> tuple[Run, ...]:
@@ -97,6 +99,7 @@ def _read_study(folder: Path) -> StudyData:
         table=table,
         runs=tuple((ordered | runs).values()),
         problems=tuple(problems),
+        pictures=tuple(sorted(folder.glob("samples-*.png"))),
     )
 
 

@@ -111,6 +111,7 @@ class _StudyPart:
         times = [table for table in tables if not table.measure.is_share]
         sections = [
             ("", settings_table(self.study)),
+            ("Images", self._pictures()),
             ("Results", numbers_section(shares)),
             ("Against the noise", self._against_noise()),
             ("Over the experiences", self._over_experiences()),
@@ -129,6 +130,21 @@ class _StudyPart:
 {body}
 </section>
 """
+
+    def _pictures(self) -> str:
+        """Sheets of sample images, which are files already."""
+        figures = []
+        for path in self.study.pictures:
+            dataset = path.stem.removeprefix("samples-")
+            try:
+                pixels = path.read_bytes()
+                Image.open(io.BytesIO(pixels)).verify()
+            except (OSError, SyntaxError):
+                figures.append(f"<p>{text(path.name)} cannot be read; run the study again.</p>")
+                continue
+            write_atomically(self.out / "figures" / f"{safe_name(self.name, dataset)}.png", pixels)
+            figures.append(_image("png", pixels, f"Twelve training images of each class of {dataset}.", text(dataset)))
+        return _side(figures) if figures else ""
 
     def _against_noise(self) -> str:
         """Figures side by side for each data set that has several noise levels."""
@@ -237,9 +253,7 @@ class _StudyPart:
         write_atomically(path.with_name(path.name + ".svg"), vector)
         write_atomically(path.with_name(path.name + ".png"), pixels)
         kind, data = ("png", pixels) if raster else ("svg+xml", vector)
-        source = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
-        head = f"<figcaption>{caption}</figcaption>" if caption else ""
-        return f'<figure>{head}<img src="{source}" alt="{escape(shown.alt)}"></figure>\n'
+        return _image(kind, data, shown.alt, caption)
 
     def _write_table(self, table: StudyTable) -> None:
         path = self.out / "tables" / table.name
@@ -292,6 +306,13 @@ def _contents(studies: Sequence[StudyData], names: Sequence[str]) -> str:
     )
     told = f"<p>{done} of {planned} {plural(planned, 'run')} finished.</p>"
     return f'{told}<nav aria-label="Studies"><ul>\n{items}</ul></nav>'
+
+
+def _image(kind: str, data: bytes, alt: str, caption: str) -> str:
+    """An image that needs no file."""
+    source = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+    head = f"<figcaption>{caption}</figcaption>" if caption else ""
+    return f'<figure>{head}<img src="{source}" alt="{escape(alt)}"></figure>\n'
 
 
 def _side(figures: Sequence[str]) -> str:
