@@ -6,7 +6,7 @@ import torch
 from matplotlib.figure import Figure
 
 from continual_crust.data import Dataset
-from continual_crust.report.mosaic import mosaic
+from continual_crust.report.mosaic import ROW_GAP, mosaic
 from continual_crust.studies.memory import evenly
 
 PER_CLASS = 12
@@ -24,8 +24,9 @@ def sample_sheet(dataset: Dataset) -> Figure:
     axes = figure.add_axes((0.2, 0.02, 0.79, 0.9))
     axes.imshow(picture)
     axes.set_xticks([])
-    pitch = height / dataset.classes
-    axes.set_yticks([pitch * (row + 0.5) for row in range(dataset.classes)], dataset.class_names, parse_math=False)
+    pitch = (height + ROW_GAP) / dataset.classes
+    middles = [pitch * row + (pitch - ROW_GAP) / 2 for row in range(dataset.classes)]
+    axes.set_yticks(middles, dataset.class_names, parse_math=False)
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_visible(False)

@@ -139,6 +139,8 @@ def leftovers(study: StudyData) -> str:
 
 def status(study: StudyData) -> str:
     """How far a study has come, in a sentence."""
+    if study.pictures and not study.runs:
+        return f"{len(study.pictures)} {plural(len(study.pictures), 'data set')} shown"
     done, all_runs = len(study.finished), len(study.runs)
     told = f"{done} of {all_runs} {plural(all_runs, 'run')} finished"
     return f"{told}, {len(study.problems)} unreadable" if study.problems else told
