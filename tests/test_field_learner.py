@@ -122,7 +122,7 @@ def test_tensors_arrays_data_sets_and_scales_agree(digits: Dataset) -> None:
         ([*images], labels),
         (TensorDataset(torch.from_numpy(images / 255.0)[:, None], torch.tensor(labels)), None),
     ]
-    results = [quick().learn(*way) for way in ways]
+    results = [quick(phase1_epochs=1, phase2_epochs=1).learn(*way) for way in ways]
     for learner, way in zip(results, ways, strict=True):
         assert (learner.coresets[0].images == results[0].coresets[0].images).all()
         assert learner.score(*way) == results[0].score(*ways[0])

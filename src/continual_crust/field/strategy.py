@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import cast
 
 import numpy as np
 import torch
@@ -28,7 +27,7 @@ from continual_crust.field.trust import DIRECTIONS, Assessment, Points, Projecti
 from continual_crust.randomness import seed_for
 from continual_crust.selection.selectors import Candidates, select
 from continual_crust.strategies.crust import ContinualCrust
-from continual_crust.strategies.training import Phase
+from continual_crust.strategies.training import Phase, Trainable
 
 CANDIDATES = 4000
 """Images of a class that are looked at when its coreset is selected: enough to choose some hundred from."""
@@ -124,10 +123,7 @@ class FieldCrust(ContinualCrust):
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """Where the optimizer of the phase under way stands."""
-        if self._current_phase is None:
-            return {}
-        numbered = self._current_phase._optimizer.state_dict()["state"].items()
-        return {f"{number}.{name}": value for number, values in numbered for name, value in values.items()}
+        return {} if self._current_phase is None else self._current_phase.state()
 
     def logits(self, rows: Rows, positions: Tensor) -> Tensor:
         """What the network says about images, on the CPU."""
@@ -145,8 +141,8 @@ class FieldCrust(ContinualCrust):
         features = functional.normalize(features.double(), dim=1).cpu()
         return features.numpy(), _shrunk(images).double().numpy(), logits.cpu()
 
-    def _everything(self, batch: Batch, lesson: Lesson, on_progress: OnProgress) -> Samples:
-        """The batch and the memory of all other classes, to train on; on a GPU, already there."""
+    def _everything(self, batch: Batch, lesson: Lesson, on_progress: OnProgress) -> Trainable:
+        """The batch and the memory of all other classes, to train on; on a GPU, already there if they fit."""
         others = [samples for label, samples in self.memory.items() if label not in batch.classes and len(samples)]
         labels = torch.cat([*(samples.labels.cpu() for samples in others), batch.labels])
         ids = torch.cat([*(samples.ids.cpu() for samples in others), batch.ids])
@@ -159,13 +155,16 @@ class FieldCrust(ContinualCrust):
             done = min(done + count, total)
             on_progress("training on everything", done, total)
 
-        everything = RowSamples(rows, labels, ids, self.network.device, fetched)
         self._measure(rows)
-        if self.network.device.type == "cuda":
-            # A GPU's steps are recorded, which needs the samples to lie there.
+        if self._fits_the_device(len(rows) * int(np.prod(rows.shape))):
+            # A GPU's steps are recorded and replayed, if the samples lie there.
             return Samples.of(rows.take(torch.arange(len(rows))), labels, ids).to(self.network.device)
-        # An epoch asks for nothing but the length and samples by position.
-        return cast(Samples, everything)
+        return RowSamples(rows, labels, ids, self.network.device, fetched)
+
+    def _fits_the_device(self, size: int) -> bool:
+        """Whether so many bytes, twice, leave most of a GPU's memory free; a CPU's is never filled on purpose."""
+        device = self.network.device
+        return device.type == "cuda" and 2 * size < torch.cuda.mem_get_info(device)[0] // 4
 
     def _measure(self, rows: Rows) -> None:
         if self.network.mean is None and len(rows):
@@ -175,11 +174,7 @@ class FieldCrust(ContinualCrust):
     def _resumed_phase(self, lesson: Lesson) -> Phase:
         phase = self._phase()
         if lesson.optimizer:
-            numbered: dict[int, dict[str, Tensor]] = {}
-            for key, value in lesson.optimizer.items():
-                number, _, name = key.partition(".")
-                numbered.setdefault(int(number), {})[name] = value
-            phase._optimizer.load_state_dict({**phase._optimizer.state_dict(), "state": numbered})
+            phase.restore(lesson.optimizer)
             lesson.optimizer = {}
         return phase
 
@@ -188,9 +183,16 @@ class FieldCrust(ContinualCrust):
         return sum(len(samples) > 0 for samples in self.memory.values()) > 1
 
     def _assessments(self, batch: Batch, on_progress: OnProgress, seed: int) -> dict[int, Assessment]:
-        return {label: self._assessed(batch, label, on_progress, seed) for label in batch.classes}
+        judged = 0
 
-    def _assessed(self, batch: Batch, label: int, on_progress: OnProgress, seed: int) -> Assessment:
+        def advance(count: int) -> None:
+            nonlocal judged
+            judged += count
+            on_progress("judging", judged, len(batch.labels))
+
+        return {label: self._assessed(batch, label, advance, seed) for label in batch.classes}
+
+    def _assessed(self, batch: Batch, label: int, advance: Callable[[int], None], seed: int) -> Assessment:
         """Judge a class's images by the memory of all others, and by each other."""
         own, purpose = batch.of_class(label), seed_for(seed, f"trust {label}")
         if not len(own):
@@ -200,12 +202,10 @@ class FieldCrust(ContinualCrust):
         plain = [View(sample[view], [other[view] for other in others]) for view in range(2)]
         projections = [Projection.of(view, count) for view, count in zip(plain, DIRECTIONS, strict=True)]
         parts: list[list[Points]] = [[], []]
-        done = 0
         for part in chunks(own, batch.rows.shape):
             for view, points in enumerate(self._look(batch.rows, part)[:2]):
                 parts[view].append(projections[view](points))
-            done += len(part)
-            on_progress("judging", done, len(own))
+            advance(len(part))
         views = [
             View(np.concatenate(parts[view]), [projections[view](points) for points in plain[view].others])
             for view in range(2)

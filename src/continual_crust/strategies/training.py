@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -64,6 +65,18 @@ class Training:
         return self.phase1_epochs + self.phase2_epochs
 
 
+class Trainable(Protocol):
+    """What an epoch can walk through: `Samples`, or anything that fetches them batch by batch."""
+
+    def __len__(self) -> int:
+        """How many samples there are."""
+        raise NotImplementedError
+
+    def __getitem__(self, index: Tensor, /) -> Samples:
+        """The samples at these positions, on the device."""
+        raise NotImplementedError
+
+
 class Phase:
     """A stretch of training under one loss with a fresh optimizer.
 
@@ -100,7 +113,7 @@ class Phase:
         self._loss_sum = torch.zeros((), device=network.device)
         self._recorded = RecordedSteps(self._step, self._batch_size, self._drawing) if on_cuda else None
 
-    def epoch(self, samples: Samples, beside: Samples | None = None) -> None:
+    def epoch(self, samples: Trainable, beside: Trainable | None = None) -> None:
         """Visit every sample once, in random order; with `beside`, each batch comes with a full one drawn from there.
 
         `beside` is walked through in random order too, again and again for as long as the epoch lasts.
@@ -115,8 +128,9 @@ class Phase:
         if beside is not None and len(beside):
             sets.append(beside)
             orders.append(self._order(len(beside), -(-len(samples) // self._batch_size) * self._batch_size))
-        if self._recorded is not None:
-            self._recorded.take(sets, orders, sizes)
+        resident = [part for part in sets if isinstance(part, Samples)]
+        if self._recorded is not None and len(resident) == len(sets):
+            self._recorded.take(resident, orders, sizes)
             return
         with self._drawing():
             for number, size in enumerate(sizes):
@@ -124,6 +138,19 @@ class Phase:
                 ends = [start + size, start + self._batch_size]
                 batches = (part[order[start:end]] for part, order, end in zip(sets, orders, ends, strict=False))
                 self._step(*batches)
+
+    def state(self) -> dict[str, Tensor]:
+        """Where the optimizer stands, between epochs: what goes on from it goes on bit for bit."""
+        numbered = self._optimizer.state_dict()["state"].items()
+        return {f"{number}.{name}": value for number, values in numbered for name, value in values.items()}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take back a :meth:`state`."""
+        numbered: dict[int, dict[str, Tensor]] = {}
+        for key, value in state.items():
+            number, _, name = key.partition(".")
+            numbered.setdefault(int(number), {})[name] = value
+        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": numbered})
 
     def close(self) -> None:
         """Let go of what was recorded: a graph holds memory of the device, and refers back to this phase."""
