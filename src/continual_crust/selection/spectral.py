@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -15,6 +14,8 @@ RESTARTS = 10
 """Of k-means."""
 ITERATIONS = 100
 """Of k-means, at most."""
+STANDSTILL = 1e-4
+"""k-means ends when its centres have moved less than this, squared and relative to the points' variance."""
 SPARE_DIRECTIONS = 4
 """How many more eigenvectors are looked for than needed: the last ones of a block converge slowly."""
 LARGEST_BASIS = 240
@@ -54,21 +55,67 @@ def spectral_clusters(points: Points, clusters: int, generator: torch.Generator 
 
 def spectral_embedding(points: Points, components: int) -> Tensor:
     """Leading eigenvectors of the random walk on the cosine affinity graph, one row for each point."""
+    if dimensions_of(points) < min(FEW_DIMENSIONS, len(points)):
+        values, vectors, degrees = _eigenvectors_in_few_dimensions(points, components)
+    else:
+        values, vectors, degrees = _eigenvectors_by_products(points, components)
+    # Where the points span fewer dimensions than asked for, the remaining eigenvectors are arbitrary.
+    vectors.mul_(values > 1e-9 * values[0])
+    # Scaled by the degrees' total, so that the numbers do not shrink as n grows, and rounded to what is known of them,
+    # so that equal points have equal rows.
+    return vectors.mul_(degrees.rsqrt() * degrees.sum().sqrt()).round_(decimals=9)
+
+
+def dimensions_of(points: Points) -> int:
+    """Length of the points' rows, multiplied out."""
+    return points.left.shape[1] * points.right.shape[1] if isinstance(points, FactoredPoints) else points.shape[1]
+
+
+def _eigenvectors_in_few_dimensions(points: Points, components: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Largest eigenvalues, their eigenvectors, and the degrees, of the scaled affinity matrix.
+
+    That matrix is C Cᵀ, where the rows of C are those of B over the roots of their degrees. The small matrix Cᵀ C has
+    the same eigenvalues, and C carries its eigenvectors over. Three passes over the points, some rows at a time.
+    """
+    count, width, device = len(points), dimensions_of(points) + 1, device_of(points)
+    components = min(components, width)
+    degrees = torch.empty(count, 1, dtype=torch.float64, device=device)
+    vectors = torch.empty(count, components, dtype=torch.float64, device=device)
+    small = torch.zeros(width, width, dtype=torch.float64, device=device)
+    total = torch.zeros(width, dtype=torch.float64, device=device)
+    parts = list(blocks(count, 2 * width, device))
+    for rows in parts:
+        total += _affinity_rows(points[rows]).sum(dim=0)
+    for rows in parts:
+        part = _affinity_rows(points[rows])
+        degrees[rows, 0] = (part @ total).clamp_(min=1e-12)
+        part.mul_(degrees[rows].rsqrt())
+        small += part.T @ part
+    values, inner = torch.linalg.eigh(small)
+    values, inner = values.flip(0)[:components].clamp_(min=0), inner.flip(1)[:, :components]
+    inner = inner / values.sqrt().clamp(min=1e-150)
+    for rows in parts:
+        vectors[rows] = (_affinity_rows(points[rows]) @ inner).mul_(degrees[rows].rsqrt())
+    return values, vectors, degrees
+
+
+def _affinity_rows(points: Points) -> Tensor:
+    """The rows [1, x/|x|] / √2 whose inner products are affinities, in float64."""
+    dense = points.multiplied_out() if isinstance(points, FactoredPoints) else points
+    rows = torch.ones(len(dense), dense.shape[1] + 1, dtype=torch.float64, device=dense.device)
+    rows[:, 1:] = dense.detach()
+    rows[:, 1:] /= rows[:, 1:].norm(dim=1, keepdim=True).clamp_(min=1e-12)
+    return rows.mul_(0.5**0.5)
+
+
+def _eigenvectors_by_products(points: Points, components: int) -> tuple[Tensor, Tensor, Tensor]:
+    """As in few dimensions, from products of the matrix with vectors."""
     directions = _Directions(points)
     ones = torch.ones(len(points), 1, dtype=torch.float64, device=device_of(points))
     degrees = directions.affinity_times(ones).clamp_(min=1e-12)
     scale = degrees.rsqrt()
-    if directions.dimensions < min(FEW_DIMENSIONS, len(points)):
-        values, vectors = directions.leading_eigenvectors(scale, components)
-    else:
-        values, vectors = _leading_eigenvectors(
-            lambda v: scale * directions.affinity_times(scale * v), ones, components
-        )
-    # Where the points span fewer dimensions than asked for, the remaining eigenvectors are arbitrary.
-    vectors = torch.where(values > 1e-9 * values[0], vectors, 0)
-    # Scaled by the degrees' total, so that the numbers do not shrink as n grows, and rounded to what is known of them,
-    # so that equal points have equal rows.
-    return vectors.mul_(scale * degrees.sum().sqrt()).round_(decimals=9)
+    values, vectors = _leading_eigenvectors(lambda v: scale * directions.affinity_times(scale * v), ones, components)
+    return values, vectors, degrees
 
 
 class _Directions:
@@ -77,33 +124,6 @@ class _Directions:
     def __init__(self, points: Points) -> None:
         parts = (points.left, points.right) if isinstance(points, FactoredPoints) else (points,)
         self._parts = [torch.nn.functional.normalize(part.detach().double(), dim=1) for part in parts]
-        self.dimensions = math.prod(part.shape[1] for part in parts)
-        """Of the points, multiplied out."""
-
-    def leading_eigenvectors(self, scale: Tensor, components: int) -> tuple[Tensor, Tensor]:
-        """Largest eigenvalues, falling, and their eigenvectors, of the affinity matrix scaled on both sides.
-
-        That matrix is C Cᵀ with rows C = scale · [1, z] / √2. The small matrix Cᵀ C has the same eigenvalues, and C
-        carries its eigenvectors over.
-        """
-        count, width = len(scale), self.dimensions + 1
-        components = min(components, width)
-        small = torch.zeros(width, width, dtype=torch.float64, device=scale.device)
-        for rows in blocks(count, width, scale.device):
-            part = self._rows_with_one(rows, scale)
-            small += part.T @ part
-        values, inner = torch.linalg.eigh(small)
-        values, inner = values.flip(0)[:components].clamp_(min=0), inner.flip(1)[:, :components]
-        vectors = torch.empty(count, components, dtype=torch.float64, device=scale.device)
-        for rows in blocks(count, width, scale.device):
-            vectors[rows] = self._rows_with_one(rows, scale) @ inner
-        return values, vectors.div_(values.sqrt().clamp_(min=1e-300))
-
-    def _rows_with_one(self, rows: slice, scale: Tensor) -> Tensor:
-        unit = self._parts[0][rows]
-        for part in self._parts[1:]:
-            unit = torch.einsum("na,nb->nab", unit, part[rows]).flatten(1)
-        return torch.cat([scale[rows], unit * scale[rows]], dim=1).mul_(0.5**0.5)
 
     def affinity_times(self, vectors: Tensor) -> Tensor:
         """(1 1ᵀ + Z Zᵀ) / 2 times the columns of an (n, k) tensor, where Z holds the unit vectors."""
@@ -161,18 +181,18 @@ def _leading_eigenvectors(
 def _k_means(points: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
     """Lloyd's algorithm from several k-means++ starts side by side; the tightest result wins."""
     centres = _spread_centres(points, clusters, generator)
+    still = max(STANDSTILL * float(points.var(dim=0).mean()), 1e-18)
     best, least = torch.zeros(len(points), dtype=torch.int64, device=points.device), torch.inf
-    previous = torch.full((len(centres), len(points)), -1, device=points.device)
     for last in range(ITERATIONS - 1, -1, -1):
         assignment, inertia, means = _nearest_centres(points, centres)
-        settled = (assignment == previous).all(dim=1) | (last == 0)
+        settled = ((means - centres).square().sum(dim=(1, 2)) <= still) | (last == 0)
         if settled.any():
             tightest = torch.where(settled, inertia, torch.inf).argmin()
             if float(inertia[tightest]) < least:
                 best, least = assignment[tightest], float(inertia[tightest])
             if settled.all():
                 break
-        previous, centres = assignment[~settled], means[~settled]
+        centres = means[~settled]
     return best
 
 
