@@ -182,6 +182,7 @@ def test_sheets_hold_every_thumbnail_in_its_place() -> None:
     sheets = sheets_of(thumbnails)
     assert (sheets.width, sheets.height) == (24, 36)
     assert (sheets.pitch_x, sheets.pitch_y) == (32, 48)
+    assert PIL.Image.open(io.BytesIO(sheets.files[1])).size == (COLUMNS * 32, 48)
     assert len(sheets.files) == 2
     for number in (0, 1, COLUMNS, PER_SHEET - 1, PER_SHEET, PER_SHEET + 4):
         found = cut_out(sheets, number)
@@ -242,7 +243,7 @@ def test_only_its_own_script_may_run_and_nothing_may_be_fetched(state: Path, tmp
     hashes = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in (script, style[1])]
     assert read.policy == (
         f"default-src 'none'; script-src 'sha256-{hashes[0]}'; style-src 'sha256-{hashes[1]}'; "
-        "base-uri 'none'; form-action 'none'"
+        "img-src blob:; base-uri 'none'; form-action 'none'"
     )
     assert text.index("Content-Security-Policy") < text.index("<style>")
     assert not re.search(r"https?://|\ssrc=|\shref=|\son\w+=|\sstyle=", text)

@@ -5,7 +5,6 @@
   const count = data.names.length, classes = data.classes;
   const NONE = 0, RIGHT = 1, WRONG = 2, OTHER = 3; // OTHER + k: belongs to class k
   const ASIDE = 400; // pixels above and below what is seen that are made ready
-  const MOST_SHEETS = 24; // decoded at a time
   const percent = (share) => `${Math.round(100 * share)} %`;
   const number = (value) => value.toLocaleString("en");
   const plural = (value, one, many) => `${number(value)} ${value === 1 ? one : many}`;
@@ -107,57 +106,27 @@
     byId("earlier-forget").onclick = done(() => {});
   };
 
-  // ---- Thumbnails: cut out of sheets, of which only those needed are decoded ----------------------------------------
+  // ---- Thumbnails: cut out of sheets, which the browser decodes when they come into sight ---------------------------
 
+  const { width: thumbWidth, height: thumbHeight, pitchX, pitchY, columns: across, per } = data.sheet;
   const sheets = new Map();
 
-  const bytesOf = (text) => {
-    const raw = atob(text), bytes = new Uint8Array(raw.length);
-    for (let at = 0; at < raw.length; at += 1) bytes[at] = raw.charCodeAt(at);
-    return bytes;
-  };
-
   const sheetOf = (index) => {
-    const entry = sheets.get(index) || { bitmap: null };
-    if (sheets.delete(index)) {
-      sheets.set(index, entry); // the one asked for last is the last to go
-      return entry.bitmap;
+    if (!sheets.has(index)) {
+      const raw = atob(byId(`sheet-${index}`).textContent), bytes = new Uint8Array(raw.length);
+      for (let at = 0; at < raw.length; at += 1) bytes[at] = raw.charCodeAt(at);
+      sheets.set(index, `url(${URL.createObjectURL(new Blob([bytes], { type: "image/webp" }))})`);
     }
-    sheets.set(index, entry);
-    const file = new Blob([bytesOf(byId(`sheet-${index}`).textContent)], { type: "image/webp" });
-    createImageBitmap(file).then((bitmap) => {
-      if (sheets.get(index) !== entry) {
-        bitmap.close();
-        return;
-      }
-      entry.bitmap = bitmap;
-      for (const canvas of document.querySelectorAll("canvas")) {
-        if (Math.floor(canvas.image / data.sheet.per) === index) draw(canvas, canvas.image);
-      }
-    }, () => {});
-    for (const [oldest, old] of sheets) {
-      if (sheets.size <= MOST_SHEETS) break;
-      sheets.delete(oldest);
-      if (old.bitmap) old.bitmap.close();
-    }
-    return null;
+    return sheets.get(index);
   };
 
-  const draw = (canvas, id) => {
-    canvas.image = id;
-    const { width, height, pitchX, pitchY, columns, per } = data.sheet;
-    const pen = canvas.getContext("2d"), side = canvas.width;
-    pen.clearRect(0, 0, side, side);
-    const sheet = sheetOf(Math.floor(id / per));
-    if (!sheet) return;
-    const scale = side / Math.max(width, height), at = id % per;
-    // Small pictures keep their pixels; others would only look coarse.
-    pen.imageSmoothingEnabled = Math.max(width, height) > 20;
-    pen.imageSmoothingQuality = "high";
-    pen.drawImage(
-      sheet, (at % columns) * pitchX, Math.floor(at / columns) * pitchY, width, height,
-      (side - width * scale) / 2, (side - height * scale) / 2, width * scale, height * scale,
-    );
+  /** Make an element of a side in pixels a window onto its thumbnail. */
+  const draw = (element, id, side) => {
+    const scale = side / Math.max(thumbWidth, thumbHeight), index = Math.floor(id / per), at = id % per;
+    const down = Math.ceil(Math.min(per, count - index * per) / across), style = element.style;
+    style.backgroundImage = sheetOf(index);
+    style.backgroundPosition = `${-(at % across) * pitchX * scale}px ${-Math.floor(at / across) * pitchY * scale}px`;
+    style.backgroundSize = `${across * pitchX * scale}px ${down * pitchY * scale}px`;
   };
 
   // ---- The grid: rows are laid out by arithmetic, and only those in sight are elements ------------------------------
@@ -172,7 +141,6 @@
   let current = 0, anchor = 0; // positions in `shown`: all between them are chosen
   let live = new Map();
   let spare = { class: [], group: [], cells: [] };
-  const sharpness = Math.min(3, window.devicePixelRatio || 1);
 
   const make = (tag, className, parent) => {
     const element = document.createElement(tag);
@@ -215,7 +183,7 @@
     const rem = parseFloat(getComputedStyle(document.documentElement).fontSize), style = getComputedStyle(grid);
     const rems = (name) => parseFloat(style.getPropertyValue(name)) * rem;
     sizes = {
-      ...sizes, width: rems("--cell-width"), side: rems("--side"), letter: rems("--letter"), frame: 1.4 * rem,
+      ...sizes, width: rems("--cell-width"), side: rems("--side"), large: rems("--large"), letter: rems("--letter"), frame: 1.4 * rem,
       class: rems("--class-height"), group: rems("--group-height"), cells: rems("--cell-height"),
     };
     gridTop = grid.getBoundingClientRect().top + window.scrollY;
@@ -319,8 +287,7 @@
         const cell = make("div", "cell", element);
         cell.setAttribute("role", "gridcell");
         cell.setAttribute("aria-colindex", at + 1);
-        const canvas = make("canvas", "", cell);
-        canvas.width = canvas.height = Math.round(sizes.side * sharpness);
+        make("span", "picture", cell);
         make("span", "badge", cell);
         make("span", "name", cell);
         make("span", "score", cell);
@@ -359,11 +326,11 @@
           return;
         }
         const id = shown[from + at];
-        const [canvas, , name, score, instead] = cell.children;
+        const [picture, , name, score, instead] = cell.children;
         cell.image = id;
         cell.position = from + at;
         cell.id = `image-${id}`;
-        draw(canvas, id);
+        draw(picture, id, sizes.side);
         name.textContent = tail(id);
         cell.title = data.names[id];
         score.textContent = `${percent(data.score[id])} right`;
@@ -441,7 +408,7 @@
       grid.removeAttribute("aria-activedescendant");
       return;
     }
-    draw(byId("large"), id);
+    draw(byId("large"), id, sizes.large);
     const folder = data.folders[data.folder[id]], chosen = Math.abs(current - anchor) + 1;
     byId("full-name").textContent = data.names[id];
     byId("facts").textContent = [
@@ -679,7 +646,11 @@
   const watcher = new ResizeObserver(resized);
   for (const element of [grid, toolbar, byId("top")]) watcher.observe(element);
   byId("command").textContent = data.command;
-  byId("large").width = byId("large").height = Math.round(96 * sharpness);
+  const longest = Math.max(thumbWidth, thumbHeight);
+  byId("page").style.setProperty("--thumb-width", thumbWidth / longest);
+  byId("page").style.setProperty("--thumb-height", thumbHeight / longest);
+  // Small pictures keep their pixels; others would only look coarse.
+  byId("page").classList.toggle("coarse", longest <= 20);
   byId("page").hidden = false;
   filter();
   offerEarlier();

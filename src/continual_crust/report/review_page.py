@@ -62,7 +62,8 @@ def page_html(data: ReviewData, sheets: Sheets, state: str) -> str:
     style = f"{CSS}\n{_beside('review_page.css')}"
     script = _beside("review_page.js")
     policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src blob:; "
+        "base-uri 'none'; form-action 'none'"
     )
     pictures = "\n".join(
         f'<script type="text/plain" id="sheet-{number}">{base64.b64encode(file).decode()}</script>'
@@ -116,12 +117,13 @@ them</button></p>
 <option value="applied">applied before</option></select></label>
 <span class="actions"><button type="button" id="undo" title="Take back the last mark (Z)">Undo</button>
 <button type="button" id="export" class="main" title="Export (E)">Export marks</button></span>
-<span class="where"><span id="counts" role="status" title="✓ right, ✗ wrong, ⇄ another class"></span><span id="here"></span></span>
+<span class="where"><span id="counts" role="status" title="✓ right, ✗ wrong, ⇄ another class"></span>
+<span id="here"></span></span>
 </div>
 <div id="grid" role="grid" tabindex="0" aria-label="Images" aria-multiselectable="true"></div>
 <p id="nothing" hidden>No image is like that.</p>
 <section id="detail" aria-label="The current image">
-<canvas id="large" role="img" aria-labelledby="full-name"></canvas>
+<div id="large" class="picture" role="img" aria-labelledby="full-name"></div>
 <div class="text"><p id="full-name"></p><p id="facts" class="soft"></p>
 <p class="soft last"><span id="chosen"></span> <span id="said" aria-live="polite"></span></p></div>
 <div class="actions"><button type="button" data-mark="right">✓ Right <kbd>R</kbd></button>

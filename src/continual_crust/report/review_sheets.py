@@ -14,6 +14,8 @@ from continual_crust.field.seen import THUMBNAIL_SIDE
 
 COLUMNS = 16
 PER_SHEET = COLUMNS * COLUMNS
+GUTTER = 1
+"""Around each thumbnail its edge goes on for so many pixels: a browser that enlarges it looks across the edge."""
 BLOCK = 16
 """WebP compresses squares of this size; thumbnails that start on their border do not stain each other."""
 QUALITY = 80
@@ -45,19 +47,19 @@ def sheets_of(thumbnails: Sequence[bytes]) -> Sheets:
     width, height = max(width, 1), max(height, 1)
     # So small that losing nothing costs little, and that a block would hold several.
     lossless = max(width, height) <= BLOCK
-    pitch_x, pitch_y = (side if lossless else -(-side // BLOCK) * BLOCK for side in (width, height))
+    wide, high = width + 2 * GUTTER, height + 2 * GUTTER
+    pitch_x, pitch_y = (wide, high) if lossless else (-(-side // BLOCK) * BLOCK for side in (wide, high))
     files = []
     for start in range(0, len(thumbnails), PER_SHEET):
         part = thumbnails[start : start + PER_SHEET]
-        sheet = np.full((-(-len(part) // COLUMNS) * pitch_y, COLUMNS * pitch_x, 3), 128, np.uint8)
+        sheet = np.full((-(-len(part) // COLUMNS) * pitch_y + GUTTER, COLUMNS * pitch_x + GUTTER, 3), 128, np.uint8)
         for at, pixels in enumerate(_pixels(part, width, height)):
             top, left = at // COLUMNS * pitch_y, at % COLUMNS * pitch_x
-            # A picture that goes on past its edge leaves no sharp line there, which would cost bytes and show.
-            sheet[top : top + pitch_y, left : left + pitch_x] = np.pad(
-                pixels, ((0, pitch_y - height), (0, pitch_x - width), (0, 0)), mode="edge"
-            )
+            more = (GUTTER, pitch_y - height - GUTTER), (GUTTER, pitch_x - width - GUTTER), (0, 0)
+            sheet[top : top + pitch_y, left : left + pitch_x] = np.pad(pixels, more, mode="edge")
         file = io.BytesIO()
-        PIL.Image.fromarray(sheet).save(file, "WEBP", lossless=lossless, quality=QUALITY, method=3)
+        # Without the first gutter, thumbnails start where blocks do; at the sheet's border none is needed.
+        PIL.Image.fromarray(sheet[GUTTER:, GUTTER:]).save(file, "WEBP", lossless=lossless, quality=QUALITY, method=3)
         files.append(file.getvalue())
     return Sheets(width, height, pitch_x, pitch_y, files)
 
