@@ -5,7 +5,7 @@
   const count = data.names.length, classes = data.classes;
   const NONE = 0, RIGHT = 1, WRONG = 2, OTHER = 3; // OTHER + k: belongs to class k
   const ASIDE = 400; // pixels above and below what is seen that are made ready
-  const percent = (share) => `${Math.round(100 * share)} %`;
+  const percent = (share) => `${Math.round(100 * share)}\u00a0%`;
   const number = (value) => value.toLocaleString("en");
   const plural = (value, one, many) => `${number(value)} ${value === 1 ? one : many}`;
 
@@ -140,7 +140,7 @@
   let sizes = {}; // in pixels
   let current = 0, anchor = 0; // positions in `shown`: all between them are chosen
   let live = new Map();
-  let spare = { class: [], group: [], cells: [] };
+  const spare = { class: [], group: [], cells: [] };
 
   const make = (tag, className, parent) => {
     const element = document.createElement(tag);
@@ -194,11 +194,15 @@
 
   /** Say where each row lies. */
   const layOut = () => {
-    for (const element of live.values()) element.remove();
+    for (const element of live.values()) {
+      element.remove();
+      spare[element.row.kind].push(element);
+    }
     live = new Map();
-    spare = { class: [], group: [], cells: [] };
     measure();
-    columns = Math.max(2, Math.floor(gridWidth / sizes.width));
+    const fitting = Math.max(2, Math.floor(gridWidth / sizes.width));
+    if (fitting !== columns) spare.cells = [];
+    columns = fitting;
     sizes.letters = Math.max(8, Math.floor((gridWidth / columns - sizes.frame) / sizes.letter));
     rows = [];
     rowOf = [];
