@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from continual_crust.field.trust import FITTED, Assessment, Projection, View, assess, sample_of
+from continual_crust.selection.trust import FITTED, Assessment, Projection, View, assess, sample_of
 
 
 def judged(own: np.ndarray, others: list[np.ndarray], known_right: np.ndarray | None = None) -> Assessment:

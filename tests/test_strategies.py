@@ -16,6 +16,7 @@ from continual_crust.models import build_model
 from continual_crust.selection.selectors import SELECTORS, SelectorConfig
 from continual_crust.strategies import STRATEGIES, Oracle, Strategy, Training, strategy_named
 from continual_crust.strategies.network import Network
+from continual_crust.strategies.sift import SiftOptions
 from continual_crust.strategies.training import Phase
 
 QUICK = Training(phase1_epochs=3, phase2_epochs=2, memory_per_class=10)
@@ -194,6 +195,23 @@ def test_the_oracle_remembers_clean_samples_only(few_digits: Dataset) -> None:
     assert all(len(samples) == 10 for samples in strategy.memory.values())
     with pytest.raises(InputError, match="call reveal"):
         strategy_named("oracle")(build_model("simple_cnn", few_digits.image_shape, 4), QUICK).learn(stream[0])
+
+
+def test_sift_learns_from_what_it_trusts(few_digits: Dataset) -> None:
+    stream = Stream(few_digits, Noise.parse("label:0.4"), seed=1)
+    training = dataclasses.replace(QUICK, phase1_epochs=6, phase2_epochs=4)
+    pure, blind = (
+        mean_purity(
+            purity_per_class(learned("sift", few_digits, training, "label:0.4", options=chosen).memory, stream.truth)
+        )
+        for chosen in (SiftOptions(), SiftOptions(mixture=False))
+    )
+    assert pure is not None
+    assert blind is not None
+    assert pure > 0.85
+    assert pure > blind + 0.1
+    with pytest.raises(InputError, match="scout_epochs of 1 or more"):
+        SiftOptions(scout_epochs=0)
 
 
 @pytest.mark.parametrize("selector", list(SELECTORS))

@@ -4,7 +4,6 @@ The rooms before this one learn streams that are known beforehand. Here classes 
 arrays, and the learner lives on between commands:
 
     inputs, folder, rows      images come in: arrays, torch data sets, folders larger than memory
-    trust                     how likely each given label is right, and how noisy the batch is
     strategy, growth          Continual CRUST, one epoch at a time, with a head that grows
     seen, tensor_file         what is remembered about every image that was ever given
     state                     the folder STATE: atomic generations, checksums; its format is described there

@@ -19,13 +19,22 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from continual_crust.data.samples import Samples
 from continual_crust.field.rows import ArrayRows, Rows, RowSamples, StackedRows, chunks
-from continual_crust.field.trust import DIRECTIONS, Assessment, Points, Projection, View, assess, sample_of
 from continual_crust.randomness import seed_for
 from continual_crust.selection.selectors import Candidates, select
+from continual_crust.selection.trust import (
+    DIRECTIONS,
+    Assessment,
+    Points,
+    Projection,
+    View,
+    assess,
+    image_view,
+    network_view,
+    sample_of,
+)
 from continual_crust.strategies.crust import ContinualCrust
 from continual_crust.strategies.training import Phase, Trainable
 
@@ -35,8 +44,6 @@ MEASURED = 2048
 """Images that brightness and contrast are measured on."""
 MOST_OTHERS = 300
 """Images of another class that a class is compared with."""
-LOOK_SIDE = 16
-"""Side an image is shrunk to for what it looks like as a whole."""
 
 OnProgress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done and how much there is."""
@@ -138,8 +145,7 @@ class FieldCrust(ContinualCrust):
         """What the network makes of some images (of unit length), what they look like, and their logits."""
         images = rows.take(positions)
         features, logits = self.network.evaluate(images.to(self.network.device))
-        features = functional.normalize(features.double(), dim=1).cpu()
-        return features.numpy(), _shrunk(images).double().numpy(), logits.cpu()
+        return network_view(features), image_view(images), logits.cpu()
 
     def _everything(self, batch: Batch, lesson: Lesson, on_progress: OnProgress) -> Trainable:
         """The batch and the memory of all other classes, to train on; on a GPU, already there if they fit."""
@@ -264,12 +270,3 @@ class FieldCrust(ContinualCrust):
         for label, chosen in lesson.chosen.items():
             samples = Samples.of(batch.rows.take(chosen), batch.labels[chosen], batch.ids[chosen])
             self.memory[label] = samples.to(self.network.device)
-
-
-def _shrunk(images: Tensor) -> Tensor:
-    """What images look like as a whole: every one as a row of at most 16 × 16 pixels a channel."""
-    height, width = images.shape[2:]
-    if max(height, width) > LOOK_SIDE:
-        size = (min(height, LOOK_SIDE), min(width, LOOK_SIDE))
-        return functional.interpolate(images.float(), size, mode="area").flatten(1)
-    return images.float().flatten(1)

@@ -15,6 +15,7 @@ from continual_crust.strategies.options import build_options
 from continual_crust.strategies.oracle import Oracle
 from continual_crust.strategies.replay import Replay
 from continual_crust.strategies.replay_ewc import ReplayEwc
+from continual_crust.strategies.sift import Sift
 from continual_crust.strategies.training import Training
 
 STRATEGIES: dict[str, type[Strategy]] = {
@@ -29,6 +30,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
         Icarl,
         ContinualCrust,
         ContinualCosineCrust,
+        Sift,
         Oracle,
     )
 }
@@ -60,6 +62,7 @@ __all__ = [
     "Oracle",
     "Replay",
     "ReplayEwc",
+    "Sift",
     "Strategy",
     "Training",
     "options_of",

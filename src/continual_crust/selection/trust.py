@@ -27,6 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
+from torch import Tensor
+from torch.nn import functional
 
 Points = NDArray[np.float64]
 
@@ -42,6 +44,8 @@ SHRINKAGE = 0.2
 """How far a spread is drawn towards a round one: few images say little about many directions."""
 DIRECTIONS = (8, 12)
 """Principal directions kept of the network's view and of the image's."""
+LOOK_SIDE = 16
+"""Side an image is shrunk to for what it looks like as a whole."""
 FITTED = 2000
 """Images of a batch that the mixture is fitted to; more would not change it."""
 ITERATIONS, REFITS, REFIT_ITERATIONS = 60, 40, 12
@@ -118,6 +122,7 @@ def assess(
     counted: NDArray[np.bool_],
     known_right: NDArray[np.bool_],
     seed: int = 0,
+    refits: int = REFITS,
 ) -> Assessment:
     """Judge a batch of one class.
 
@@ -133,6 +138,8 @@ def assess(
         Images a person has vouched for.
     seed
         Decides the resampling.
+    refits
+        How many resampled batches the interval rests on; 0 where nobody asks for it.
     """
     count = len(counted)
     if count < FEWEST or not counted.any():
@@ -149,7 +156,7 @@ def assess(
     estimate, unknown = float(1 - right[counted].mean()), float(kinds[counted, -1].mean())
     random = np.random.default_rng(seed)
     spread = [estimate]
-    for _ in range(REFITS):
+    for _ in range(refits):
         times = random.multinomial(len(fitted), ones / len(fitted)).astype(np.float64)
         again, _ = _fitted(mixtures, own, times, shares, known_right[fitted], REFIT_ITERATIONS)
         about = times * counted[fitted]
@@ -159,6 +166,34 @@ def assess(
     low = max(0.0, min(low, estimate) - MODEL_ERROR - UNKNOWN_DOUBT * unknown)
     high = min(1.0, max(high, estimate) + MODEL_ERROR)
     return Assessment(right.astype(np.float32), NoiseEstimate(estimate, float(low), float(high)))
+
+
+def assess_whole(views: Sequence[View], seed: int = 0) -> Assessment:
+    """Judge a batch of one class that is all in memory, with nobody's word for any image and without an interval."""
+    count = len(views[0].own)
+    fitted = sample_of(count, seed)
+    projected = []
+    for view, directions in zip(views, DIRECTIONS, strict=True):
+        projection = Projection.of(View(view.own[fitted], view.others), directions)
+        projected.append(View(projection(view.own), [projection(points) for points in view.others]))
+    return assess(projected, fitted, np.ones(count, bool), np.zeros(count, bool), seed, refits=0)
+
+
+def network_view(features: Tensor) -> Points:
+    """What a network makes of images, from the input of its last layer: the direction alone."""
+    view: Points = functional.normalize(features.double(), dim=1).cpu().numpy()
+    return view
+
+
+def image_view(images: Tensor) -> Points:
+    """What images look like as a whole: every one as a row of at most 16 × 16 pixels a channel."""
+    height, width = images.shape[2:]
+    pixels = images.float()
+    if max(height, width) > LOOK_SIDE:
+        size = (min(height, LOOK_SIDE), min(width, LOOK_SIDE))
+        pixels = functional.interpolate(pixels, size, mode="area")
+    view: Points = pixels.flatten(1).double().cpu().numpy()
+    return view
 
 
 class _Mixture:
