@@ -23,7 +23,7 @@ from continual_crust.strategies.training import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
 
-REVISION = 1
+REVISION = 2
 """Raised whenever the same configuration would give other numbers than before, so that old results are not mixed in."""
 
 TRAINING_FIELDS = {field.name for field in fields(Training)} - {"memory_per_class"}
