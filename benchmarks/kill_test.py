@@ -1,17 +1,23 @@
-"""Kill `learn` with SIGKILL at many moments, repeat it, and compare the end with that of one that was never killed.
+"""Kill a command with SIGKILL at many moments, repeat it, and compare the end with that of one that was never killed.
 
-    python benchmarks/kill_test.py --kills 120 --out results/kill_test.json
+    python benchmarks/kill_test.py learn --kills 120 --out results/kill_test.json
+    python benchmarks/kill_test.py study --kills 120 --out results/kill_study.json
+    python benchmarks/kill_test.py run --kills 120 --out results/kill_run.json
 
-Each round starts from a learner of two classes and teaches it a third, with a checkpoint after every epoch. Half of the
-kills come after a random time; the others at a random one of the moments at which something is forced to disk or
-renamed, just before or just after it. After each kill the state must load as the old or the new learner. Then the same
-command is repeated, and killed again at another moment, until the third attempt, which may end. All files must then
-be the same, to the bit, as those of a learner that was never disturbed.
+Half of the kills come after a random time; the others at a random one of the moments at which something is forced to
+disk or renamed, just before or just after it. After each kill everything that is there must load. Then the same command
+is repeated, and killed again at another moment, until the third attempt, which may end. All files must then be the
+same, to the bit, as those of a command that was never disturbed; measured times alone may differ.
+
+learn: from a learner of two classes, with a checkpoint after every epoch; a killed one must load as the old or the new
+learner. study, run: two small runs on digits, and one.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import mmap
 import os
@@ -20,6 +26,7 @@ import shutil
 import signal
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,24 +35,75 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from continual_crust.data import load_dataset
+from continual_crust.cli import app
+from continual_crust.data import Noise, load_dataset
 from continual_crust.errors import InputError
 from continual_crust.field.core import FieldLearner
 from continual_crust.field.session import Session
 from continual_crust.field.state import StateFolder
+from continual_crust.strategies import Training
+from continual_crust.studies.config import RunConfig
 from continual_crust.studies.result import versions, write_atomically
+from continual_crust.studies.work import Workplace, work_on
 
 ASKED = {"phase1_epochs": 3, "phase2_epochs": 4, "memory_per_class": 8}
-STAGES = ("starting", "reading images", "training on everything", "judging", "training on what is kept", "the end")
 DURABLE = ("fsync", "rename", "replace")
 """Calls of the operating system that make something last."""
 
 
-class Scene:
-    """Images, a learner of two classes, and what it becomes when nothing disturbs it."""
+class Scene(ABC):
+    """Something that is done to a folder, and what the folder becomes when nothing disturbs it."""
+
+    stages: tuple[str, ...]
+    """What is being done, from the start to the end."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.prepare()
+        # In a process of its own, as in all that follows, so that timing and threads are the same.
+        start = time.perf_counter()
+        assert not in_child(lambda: self.work(self.fresh("undisturbed"))), "the undisturbed run was killed"
+        self.seconds = time.perf_counter() - start
+        self.after = self.content(root / "undisturbed")
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Whatever has to be there first."""
+
+    @abstractmethod
+    def fresh(self, name: str) -> Path:
+        """The folder as it is at the beginning."""
+
+    @abstractmethod
+    def work(self, folder: Path, note: Callable[[str], None] = lambda stage: None) -> None:
+        """What may be killed; notes its stages."""
+
+    @abstractmethod
+    def content(self, folder: Path) -> dict[str, object]:
+        """Everything that must be the same in the end."""
+
+    @abstractmethod
+    def loads(self, folder: Path) -> bool:
+        """Whether everything that is there is whole."""
+
+    @abstractmethod
+    def leftovers(self, folder: Path) -> set[str]:
+        """Files of a finished folder that should not be there."""
+
+
+class LearnScene(Scene):
+    """Images, and a learner of two classes that is taught a third."""
+
+    stages = ("starting", "reading images", "training on everything", "judging", "training on what is kept", "the end")
 
     def __init__(self, root: Path, images: int = 60) -> None:
-        self.root = root
+        self.images = images
+        super().__init__(root)
+        self.before = self.content(root / "two")
+
+    def prepare(self) -> None:
+        """Write the images and teach the first two classes."""
+        root, images = self.root, self.images
         digits = load_dataset("digits")
         for digit in range(3):
             folder = root / ("new" if digit == 2 else f"old/{digit}")
@@ -54,11 +112,6 @@ class Scene:
             for number, image in enumerate(own):
                 Image.fromarray(image).save(folder / f"{number}.png")
         Session(StateFolder(root / "two"), "cpu").learn_folder(root / "old", None, ASKED)
-        # In a process of its own, as in all that follows, so that timing and threads are the same.
-        start = time.perf_counter()
-        assert not in_child(lambda: self.learn(self.fresh("undisturbed"))), "the undisturbed run was killed"
-        self.seconds = time.perf_counter() - start
-        self.before, self.after = self.content(root / "two"), self.content(root / "undisturbed")
 
     def fresh(self, name: str) -> Path:
         """A copy of the learner of two classes."""
@@ -66,28 +119,107 @@ class Scene:
         shutil.copytree(self.root / "two", self.root / name)
         return self.root / name
 
-    def learn(self, state: Path, note: Callable[[str], None] = lambda stage: None) -> None:
+    def work(self, folder: Path, note: Callable[[str], None] = lambda stage: None) -> None:
         """Teach it the third class, as the command line does."""
         session = Session(
-            StateFolder(state), "cpu", on_progress=lambda what, done, total: note(what), checkpoint_seconds=0
+            StateFolder(folder), "cpu", on_progress=lambda what, done, total: note(what), checkpoint_seconds=0
         )
         session.learn_folder(self.root / "new", "new", {})
         note("the end")
 
-    @staticmethod
-    def content(state: Path) -> dict[str, bytes]:
+    def content(self, folder: Path) -> dict[str, object]:
         """All files of the newest generation, after it was loaded whole."""
-        generation = StateFolder(state).newest()
+        generation = StateFolder(folder).newest()
         assert not generation.passed_over, generation.passed_over
         FieldLearner.from_generation(generation, device="cpu")
         return {path.name: path.read_bytes() for path in sorted(generation.path.iterdir())}
 
-    def loads(self, state: Path) -> bool:
+    def loads(self, folder: Path) -> bool:
         """Whether the state is the old or the new learner, whole."""
         try:
-            return self.content(state) in (self.before, self.after)
+            return self.content(folder) in (self.before, self.after)
         except (InputError, AssertionError):
             return False
+
+    def leftovers(self, folder: Path) -> set[str]:
+        """Anything but the generations and the lock."""
+        return {path.name for path in folder.iterdir()} - {"generations", "lock"}
+
+
+class StudyScene(Scene):
+    """Two small runs, one after the other."""
+
+    stages = ("starting", "learning", "the end")
+
+    def prepare(self) -> None:
+        """The data is in memory before anything is killed."""
+        load_dataset("digits")
+        training = Training(phase1_epochs=1, phase2_epochs=1, memory_per_class=5)
+        self.configs = [
+            RunConfig("digits", method, "simple_cnn", Noise.parse("label:0.4"), 0, training)
+            for method in ("replay", "crust")
+        ]
+
+    def fresh(self, name: str) -> Path:
+        """An empty folder."""
+        shutil.rmtree(self.root / name, ignore_errors=True)
+        (self.root / name / "study").mkdir(parents=True)
+        return self.root / name
+
+    def work(self, folder: Path, note: Callable[[str], None] = lambda stage: None) -> None:
+        """What every engine does."""
+        for config in self.configs:
+            work_on(config, Workplace(folder / "study", device="cpu"), lambda run, learned, count: note("learning"))
+        note("the end")
+
+    def content(self, folder: Path) -> dict[str, object]:
+        """Results without their times, memories and weights."""
+        readers = {".json": _without_times, ".yaml": Path.read_bytes, ".npz": Path.read_bytes, ".pt": _weights}
+        return {
+            str(path.relative_to(folder)): readers[path.suffix](path)
+            for path in sorted(folder.rglob("*"))
+            if path.name in ("result.json", "config.yaml", "memory.npz", "learner.pt")
+        }
+
+    def loads(self, folder: Path) -> bool:
+        """Whether every file that counts is there whole or not at all."""
+        return all(self.after.get(name) == content for name, content in self.content(folder).items())
+
+    def leftovers(self, folder: Path) -> set[str]:
+        """Anything beside a run's own files."""
+        own = {"result.json", "config.yaml", "memory.npz", "lock"}
+        return {path.name for path in folder.glob("study/runs/*/*")} - own
+
+
+class RunScene(StudyScene):
+    """`continual-crust run`."""
+
+    def work(self, folder: Path, note: Callable[[str], None] = lambda stage: None) -> None:
+        """One run by its command."""
+        note("learning")
+        out = folder / "run"
+        asked = "--dataset digits --method crust --noise label:0.4 -m 1 -n 1 --memory 5 --device cpu --out"
+        if not (out / "result.json").exists():  # a person would see that it is done, and not repeat it
+            with contextlib.redirect_stdout(io.StringIO()):
+                app(["run", *asked.split(), str(out)], standalone_mode=False)
+        note("the end")
+
+    def leftovers(self, folder: Path) -> set[str]:
+        """Anything beside the run's own files."""
+        own = {"result.json", "config.yaml", "learner.pt", "figures", "lock"}
+        return {path.name for path in folder.glob("run/*")} - own
+
+
+def _weights(path: Path) -> object:
+    weights = torch.load(path, weights_only=True)["network"]["model"]
+    return {name: value.tolist() for name, value in weights.items()}
+
+
+SCENES: dict[str, type[Scene]] = {"learn": LearnScene, "study": StudyScene, "run": RunScene}
+
+
+def _without_times(path: Path) -> object:
+    return {key: value for key, value in json.loads(path.read_text()).items() if "seconds" not in key}
 
 
 def in_child(work: Callable[[], None], seconds: float | None = None, durable_call: int | None = None) -> bool:
@@ -167,19 +299,19 @@ def one_round(scene: Scene, random_numbers: random.Random, most_calls: int, tall
     state, stage = scene.fresh("killed"), mmap.mmap(-1, 1)
 
     def note(what: str) -> None:
-        stage[0] = STAGES.index(what)
+        stage[0] = scene.stages.index(what)
 
     for _ in range(2):
         stage[0] = 0
         by_time = random_numbers.random() < 0.5
         seconds = random_numbers.uniform(0, scene.seconds) if by_time else None
         call = None if by_time else random_numbers.randrange(most_calls)
-        if in_child(lambda: scene.learn(state, note), seconds, call):
-            tally.struck[STAGES[stage[0]]] += 1
+        if in_child(lambda: scene.work(state, note), seconds, call):
+            tally.struck[scene.stages[stage[0]]] += 1
         tally.unloadable += not scene.loads(state)
-    assert not in_child(lambda: scene.learn(state, note)), "nobody killed this one"
+    assert not in_child(lambda: scene.work(state, note)), "nobody killed this one"
     tally.different_ends += scene.content(state) != scene.after
-    tally.left_behind += {path.name for path in state.iterdir()} != {"generations", "lock"}
+    tally.left_behind += bool(scene.leftovers(state))
 
 
 def calls_of(scene: Scene) -> int:
@@ -188,7 +320,7 @@ def calls_of(scene: Scene) -> int:
 
     def count() -> None:
         calls = _die_at(-1)
-        scene.learn(scene.fresh("counted"))
+        scene.work(scene.fresh("counted"))
         counted[:8] = calls().to_bytes(8, "little")
 
     assert not in_child(count), "nobody killed this one"
@@ -197,27 +329,28 @@ def calls_of(scene: Scene) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=SCENES)
     parser.add_argument("--kills", type=int, default=120)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("results/kill_test.json"))
+    parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
     random_numbers, tally, rounds = random.Random(options.seed), Tally(), 0
     with tempfile.TemporaryDirectory() as folder:
-        scene = Scene(Path(folder))
+        scene = SCENES[options.what](Path(folder))
         moments = calls_of(scene)
         while tally.struck.total() < options.kills:
             one_round(scene, random_numbers, moments, tally)
             rounds += 1
             print(f"{tally.struck.total()} kills in {rounds} rounds", flush=True)
     result = {
-        "command": f"python benchmarks/kill_test.py --kills {options.kills} --seed {options.seed}",
+        "command": f"python benchmarks/kill_test.py {options.what} --kills {options.kills} --seed {options.seed}",
         "kills": tally.struck.total(),
         "rounds": rounds,
         "states_that_did_not_load": tally.unloadable,
         "ends_that_differed": tally.different_ends,
         "rounds_that_left_something_behind": tally.left_behind,
-        "kills_by_stage": {stage: tally.struck[stage] for stage in STAGES},
+        "kills_by_stage": {stage: tally.struck[stage] for stage in scene.stages},
         "durable_moments": moments,
         "versions": versions(),
     }

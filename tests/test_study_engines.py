@@ -226,7 +226,7 @@ def test_ray_gives_the_same_results_and_survives_a_killed_worker(folder: StudyFo
 
     def kill_a_worker() -> None:
         nonlocal killed
-        deadline = time.time() + 60
+        deadline = time.time() + 180
         while not killed and time.time() < deadline:
             if any(folder.path.glob("runs/*/checkpoint.pt")):
                 for process in psutil.process_iter(["name", "cmdline"]):

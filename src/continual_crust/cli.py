@@ -105,6 +105,9 @@ def run(
             "--weighted-loss", help="Let a kept sample count for those it stands for.", rich_help_panel=TRAINING
         ),
     ] = False,
+    precision: Annotated[
+        str | None, typer.Option(help="Of training's arithmetic: float32 or bfloat16.", rich_help_panel=TRAINING)
+    ] = None,
     selector: Annotated[
         str | None,
         typer.Option(
@@ -135,12 +138,16 @@ def run(
         ),
     ] = 0.2,
 ) -> None:
-    """Learn one noisy stream with one method and write the result, its configuration and figures to a folder."""
+    """Learn one noisy stream with one method and write the result, its configuration and figures to a folder.
+
+    A run that was stopped goes on from its last experience when the command is repeated.
+    """
     from continual_crust.data import SOURCES, Noise, load_dataset
     from continual_crust.report.run_figures import write_run_figures
     from continual_crust.strategies import strategy_named
     from continual_crust.studies.config import RunConfig
     from continual_crust.studies.defaults import defaults_for
+    from continual_crust.studies.folder import claimed
     from continual_crust.studies.run import choose_device, execute, prepare_folder, save_learner
 
     parsed_noise = Noise.parse(noise)
@@ -156,6 +163,7 @@ def run(
         "weight_decay": weight_decay,
         "batch_size": batch_size,
         "weighted_loss": weighted_loss,
+        "precision": precision,
     }
     if not strategy.remembers and (selector or weighted_loss):
         raise InputError(f"method '{method}' keeps no memory; leave out --selector and --weighted-loss.")
@@ -185,16 +193,20 @@ def run(
     folder = out or Path("runs") / f"{dataset}-{method}-{str(parsed_noise).replace(':', '-')}-seed{seed}"
     with console.status(f"reading {dataset}"):
         data = load_dataset(dataset, data_root, download=download, image_size=image_size, crop=crop)
-    prepare_folder(folder, config, overwrite)
-
     from continual_crust.progress import RunProgress, progress_bar
 
-    with progress_bar(console) as bar:
-        progress = RunProgress(bar, config.training.epochs)
-        finished = execute(config, data, where, progress.epoch, progress.experience)
-    write_run_figures(finished, folder / "figures")
-    save_learner(finished.strategy, folder / "learner.pt")
-    finished.result.write(folder / "result.json")
+    with claimed(folder) as is_ours:
+        if not is_ours:
+            raise InputError(f"another process is at work in {folder}; wait for it or choose another --out.")
+        prepare_folder(folder, config, overwrite)
+        checkpoint = folder / "checkpoint.pt"
+        with progress_bar(console) as bar:
+            progress = RunProgress(bar, config.training.epochs)
+            finished = execute(config, data, where, progress.epoch, progress.experience, checkpoint=checkpoint)
+        write_run_figures(finished, folder / "figures")
+        save_learner(finished.strategy, folder / "learner.pt")
+        checkpoint.unlink(missing_ok=True)
+        finished.result.write(folder / "result.json")  # last: it is what makes a run finished
     _print_results([finished.result])
     console.print(Text.assemble(("written to ", "dim"), str(folder)), soft_wrap=True)
 

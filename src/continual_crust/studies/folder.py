@@ -84,14 +84,18 @@ def claimed(folder: Path) -> Iterator[bool]:
 
     The operating system holds the claim, so it ends with the process, however that ends.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(folder / "lock", blocking=False)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(folder / "lock", blocking=False)
         lock.acquire()
     except filelock.Timeout:
         yield False
         return
+    except OSError as error:
+        raise InputError(f"cannot write to {folder} ({error.strerror}); choose another --out.") from None
     try:
+        for unfinished in folder.glob(".*"):  # files that somebody was writing when he was killed
+            unfinished.unlink()
         yield True
     finally:
         lock.release()

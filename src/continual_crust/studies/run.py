@@ -221,12 +221,25 @@ def build_stream(config: RunConfig, dataset: Dataset) -> Stream:
 
 
 def prepare_folder(folder: Path, config: RunConfig, overwrite: bool) -> None:
-    """Make a run's folder and store its configuration there, refusing to mix it with an earlier result."""
+    """Make a run's folder and store its configuration there, refusing to mix it with an earlier result.
+
+    What the same run left there when it was stopped stays, for :func:`execute` to go on from.
+    """
     if (folder / "result.json").exists() and not overwrite:
         raise InputError(f"{folder} already holds a result; choose another --out or pass --overwrite.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "result.json").unlink(missing_ok=True)
+        if overwrite or not _holds(folder, config):
+            (folder / "checkpoint.pt").unlink(missing_ok=True)
         write_atomically(folder / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
     except OSError as error:
         raise InputError(f"cannot write to {folder} ({error.strerror}); choose another --out.") from None
+
+
+def _holds(folder: Path, config: RunConfig) -> bool:
+    """Whether a folder is that of this very run."""
+    try:
+        return read_config(folder) == config
+    except InputError:
+        return False

@@ -49,7 +49,10 @@ def work_on(
     folder = Runs(place.study)
     target = folder.run_folder(config)
     with claimed(target) as is_ours:
-        if not is_ours or folder.finished(config) is not None or folder.adopt(config):
+        if not is_ours:
+            return SKIPPED
+        if folder.finished(config) is not None or folder.adopt(config):
+            (target / "checkpoint.pt").unlink(missing_ok=True)  # from one that was killed in its last moment
             return SKIPPED
         write_atomically(target / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
         with _reading:
