@@ -70,6 +70,7 @@ def _runs_that_fit(device: torch.device) -> int:
 def _in_threads(configs: Sequence[RunConfig], place: Workplace, workers: int, device: torch.device) -> Iterator[Event]:
     events: Queue[Event] = Queue()
     stopping = threading.Event()
+    threads = torch.get_num_threads()
 
     def attempt(config: RunConfig) -> Event:
         torch.set_num_threads(1)  # as in every other engine: more threads give other last bits
@@ -92,6 +93,8 @@ def _in_threads(configs: Sequence[RunConfig], place: Workplace, workers: int, de
             stopping.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+        finally:
+            torch.set_num_threads(threads)
 
 
 def _in_processes(configs: Sequence[RunConfig], place: Workplace, workers: int) -> Iterator[Event]:
