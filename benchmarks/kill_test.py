@@ -1,6 +1,6 @@
 """Kill a command with SIGKILL at many moments, repeat it, and compare the end with that of one that was never killed.
 
-    python benchmarks/kill_test.py learn --kills 120 --out results/kill_test.json
+    python benchmarks/kill_test.py learn --kills 120 --out results/kill_learn.json
     python benchmarks/kill_test.py study --kills 120 --out results/kill_study.json
     python benchmarks/kill_test.py run --kills 120 --out results/kill_run.json
 
