@@ -29,6 +29,8 @@ _STYLES = {
     "icarl": Style("iCaRL", "#4b2e83", ">"),
     "crust": Style("CRUST", "#0072b2", "s"),
     "cosine_crust": Style("CosineCRUST", "#009e73", "D"),
+    "sift": Style("Sift", "#999933", "^"),
+    "oracle": Style("Oracle", "#5c5c3d", "*"),
 }
 _SPARE_COLOURS = ("#999933", "#332288", "#117733", "#6699cc", "#aa4499", "#5c5c3d", "#44aa99")
 _SPARE_MARKERS = ("h", "d", "*", "8", "^")
