@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ import torch
 from continual_crust.errors import InputError
 from continual_crust.report.demo_page import DemoRun, headline, write_demo_page
 from continual_crust.studies.result import RunResult
+from html_page import Page
 
 
 def run(method: str, purity: float | None, seed: int = 0, classes=("0", "1"), kept: int = 4, **changes) -> DemoRun:
@@ -39,25 +39,6 @@ def run(method: str, purity: float | None, seed: int = 0, classes=("0", "1"), ke
     images = {name: torch.full((kept, 1, 8, 8), 60, dtype=torch.uint8) for name in classes}
     is_clean = {name: torch.arange(kept) > 0 for name in classes}
     return DemoRun(replace(result, **changes), images, is_clean)
-
-
-class Page(HTMLParser):
-    """Tags with their attributes, and the text between them."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.words = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data):
-        self.words += data
-
-    def all(self, tag):
-        return [attributes for name, attributes in self.tags if name == tag]
 
 
 @pytest.fixture

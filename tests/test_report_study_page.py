@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,29 +26,10 @@ from continual_crust.studies.folder import StudyFolder
 from continual_crust.studies.memory import KEPT, load_memory, save_memory
 from continual_crust.studies.run import FinishedRun
 from continual_crust.studies.study import find_study
+from html_page import Page
 from test_report_study_data import config, result_of, write_memory, write_run, write_study
 
 EVIL = "\"><script>alert(1)</script>'&$x$"
-
-
-class Page(HTMLParser):
-    """Tags with their attributes, and the text between them."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.words = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data):
-        if self.tags and self.tags[-1][0] not in ("style", "script"):
-            self.words += data + " "
-
-    def all(self, tag):
-        return [attributes for name, attributes in self.tags if name == tag]
 
 
 def page_of(folder, out=None) -> Page:

@@ -70,11 +70,9 @@ class Trainable(Protocol):
 
     def __len__(self) -> int:
         """How many samples there are."""
-        raise NotImplementedError
 
     def __getitem__(self, index: Tensor, /) -> Samples:
         """The samples at these positions, on the device."""
-        raise NotImplementedError
 
 
 class Phase:
