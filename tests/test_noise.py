@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from continual_crust.data.noise import PERTURBED_PIXELS, Corrupted, Noise, NoiseKind, corrupt
 from continual_crust.errors import InputError
 
+LABEL_NOISE = [NoiseKind.LABEL, NoiseKind.ASYMMETRIC]
 INSTANCE_NOISE = [NoiseKind.SALT_AND_PEPPER, NoiseKind.UNIFORM]
 
 
@@ -23,10 +24,14 @@ def noisy(count: int, noise: Noise, seed: int = 0, classes: int = 5, channels: i
     return corrupt(images, labels, classes, noise, torch.Generator().manual_seed(seed))
 
 
-@given(st.integers(1, 120), st.floats(0, 1), st.integers(2, 12), st.integers(0, 2**32))
-def test_exactly_the_share_of_labels_is_wrong(count: int, level: float, classes: int, seed: int) -> None:
-    _, labels = training_set(count, classes)
-    result = noisy(count, Noise(NoiseKind.LABEL, level), seed, classes)
+@pytest.mark.parametrize("kind", LABEL_NOISE)
+@given(count=st.integers(1, 120), level=st.floats(0, 1), classes=st.integers(2, 12), seed=st.integers(0, 2**32))
+def test_exactly_the_share_of_labels_is_wrong(
+    kind: NoiseKind, count: int, level: float, classes: int, seed: int
+) -> None:
+    images, labels = training_set(count, classes)
+    result = noisy(count, Noise(kind, level), seed, classes)
+    assert torch.equal(result.images, images)
     assert torch.equal(result.labels != labels, result.flipped)
     assert result.flipped.sum() == round(level * count)
     assert result.labels.min() >= 0
@@ -46,9 +51,24 @@ def test_wrong_labels_are_uniform_over_the_other_classes() -> None:
     assert ((off_diagonal - expected) ** 2 / expected).sum() < 45
 
 
-def test_labels_of_a_single_class_cannot_be_flipped() -> None:
+@given(level=st.floats(0, 1), classes=st.integers(2, 12), seed=st.integers(0, 2**32))
+def test_asymmetric_flips_lead_from_every_class_to_the_next(level: float, classes: int, seed: int) -> None:
+    _, labels = training_set(120, classes)
+    result = noisy(120, Noise(NoiseKind.ASYMMETRIC, level), seed, classes)
+    assert torch.equal(result.labels[result.flipped], (labels[result.flipped] + 1) % classes)
+
+
+def test_asymmetric_flips_hit_every_class_alike() -> None:
+    _, labels = training_set(20_000)
+    result = noisy(20_000, Noise(NoiseKind.ASYMMETRIC, 0.4))
+    shares = labels[result.flipped].bincount() / labels.bincount()
+    assert shares == pytest.approx([0.4] * 5, abs=0.03)
+
+
+@pytest.mark.parametrize("kind", LABEL_NOISE)
+def test_labels_of_a_single_class_cannot_be_flipped(kind: NoiseKind) -> None:
     with pytest.raises(InputError, match="two or more classes"):
-        noisy(4, Noise(NoiseKind.LABEL, 0.5), classes=1)
+        noisy(4, Noise(kind, 0.5), classes=1)
 
 
 @pytest.mark.parametrize("kind", INSTANCE_NOISE)

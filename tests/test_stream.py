@@ -57,9 +57,10 @@ def test_an_experience_holds_exactly_the_images_given_its_labels() -> None:
     assert samples.weights.eq(1).all()
 
 
-def test_the_truth_is_found_by_id() -> None:
+@pytest.mark.parametrize("kind", ["label", "asymmetric"])
+def test_the_truth_is_found_by_id(kind: str) -> None:
     dataset = numbered_dataset()
-    stream = Stream(dataset, LABEL_NOISE, seed=5)
+    stream = Stream(dataset, Noise.parse(f"{kind}:0.4"), seed=5)
     samples = everything(stream)
     true_labels = dataset.train_labels[positions(samples.images)]
     assert torch.equal(stream.truth.labels[samples.ids], true_labels)

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
+import torch
 
 from continual_crust.data import NoiseKind
 from continual_crust.errors import InputError
-from continual_crust.studies.study import find_study, parse_study, run_id, shipped_studies
+from continual_crust.selection.selectors import SELECTORS, Candidates, SelectorConfig, select
+from continual_crust.studies.study import (
+    METHOD_REVISIONS,
+    REVISION,
+    SELECTOR_FIELDS,
+    SETTINGS_READ,
+    find_study,
+    parse_study,
+    revision_of,
+    run_id,
+    shipped_studies,
+)
 
 GOOD = """\
 id: mine
@@ -111,11 +124,41 @@ def test_identity_covers_everything_that_determines_a_run() -> None:
         {"model": "resnet18"},
         {"first_classes": 3},
         {"training": dataclasses.replace(config.training, learning_rate=0.5)},
-        {"selector": dataclasses.replace(config.selector, clusters=4)},
+        {"selector": SelectorConfig("herding")},
+        {"selector": SelectorConfig("crust")},
+        {"selector": SelectorConfig("crust", space="input")},
+        {"selector": SelectorConfig("cosine_crust")},
+        {"selector": SelectorConfig("cosine_crust", clusters=4)},
         {"options": {"mixing": "equal"}},
     ]
     ids = {run_id(dataclasses.replace(config, **change)) for change in changes}
     assert len(ids | {run_id(config)}) == len(changes) + 1
+
+
+def test_settings_that_a_selector_does_not_read_change_no_run() -> None:
+    """Checked on the selectors themselves: what is not in the identity must not change a choice."""
+    config = next(parse_study(GOOD, "s").runs())
+    features = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
+    candidates = Candidates(features, features[:, :3], torch.zeros(40, dtype=torch.int64), torch.eye(3, 5))
+    others: dict[str, Any] = {"rule": "facility_location", "space": "input", "clusters": 3, "min_cluster": 0.05}
+    assert set(others) == SELECTOR_FIELDS - {"name"}
+    for name in SELECTORS:
+        plain = SelectorConfig(name)
+        unread = {field: value for field, value in others.items() if field not in SETTINGS_READ.get(name, others)}
+        changed = dataclasses.replace(plain, **unread)
+        ids = [run_id(dataclasses.replace(config, selector=selector)) for selector in (plain, changed)]
+        assert ids[0] == ids[1]
+        picks = [select(s, candidates, 8, torch.Generator().manual_seed(1)).indices for s in (plain, changed)]
+        assert picks[0].tolist() == picks[1].tolist()
+
+
+def test_a_method_can_have_a_revision_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    replay, crust = list(parse_study(GOOD, "s").runs())[:2]
+    before = [run_id(config) for config in (replay, crust)]
+    monkeypatch.setitem(METHOD_REVISIONS, "crust", 1)
+    assert (revision_of("replay"), revision_of("crust")) == (f"{REVISION}", f"{REVISION}.1")
+    assert run_id(replay) == before[0]
+    assert run_id(crust) != before[1] == run_id(crust, f"{REVISION}")
 
 
 def test_a_changed_default_makes_another_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,10 +22,18 @@ class NoiseKind(str, Enum):
     NONE = "none"
     LABEL = "label"
     """Given a uniformly drawn other class."""
+    ASYMMETRIC = "asymmetric"
+    """Given the next class, whatever the seed, and the first one after the last: so all that is wrong about a class
+    comes from a single other one, and beyond a half the wrong labels are the majority."""
     SALT_AND_PEPPER = "salt_and_pepper"
     """Most pixels blended with black or white."""
     UNIFORM = "uniform"
     """Replaced by uniform random bytes."""
+
+    @property
+    def is_about_labels(self) -> bool:
+        """Whether images keep their pixels and get wrong labels."""
+        return self in (NoiseKind.LABEL, NoiseKind.ASYMMETRIC)
 
 
 @dataclass(frozen=True)
@@ -79,8 +87,9 @@ def corrupt(images: Tensor, labels: Tensor, classes: int, noise: Noise, generato
     """Apply noise to a random share of a training set, leaving the arguments as they are."""
     hit = _draw_share(len(labels), noise.level, generator)
     nothing = torch.zeros(len(labels), dtype=torch.bool)
-    if noise.kind is NoiseKind.LABEL:
-        return Corrupted(images, _flip(labels, hit, classes, generator), flipped=hit, perturbed=nothing)
+    if noise.kind.is_about_labels:
+        flipped = _flip(labels, hit, classes, noise.kind, generator)
+        return Corrupted(images, flipped, flipped=hit, perturbed=nothing)
     if noise.kind is NoiseKind.NONE:
         return Corrupted(images, labels, flipped=nothing, perturbed=nothing)
     images = images.clone()
@@ -98,11 +107,14 @@ def _draw_share(count: int, share: float, generator: torch.Generator) -> Tensor:
     return mask
 
 
-def _flip(labels: Tensor, hit: Tensor, classes: int, generator: torch.Generator) -> Tensor:
+def _flip(labels: Tensor, hit: Tensor, classes: int, kind: NoiseKind, generator: torch.Generator) -> Tensor:
     if classes < 2:
         raise InputError("labels cannot be flipped with a single class; use data of two or more classes.")
-    # An offset of 1 to classes - 1 reaches every other class with equal probability and never the same one.
-    offset = torch.randint(1, classes, (len(labels),), generator=generator)
+    if kind is NoiseKind.ASYMMETRIC:
+        offset = torch.ones_like(labels)
+    else:
+        # An offset of 1 to classes - 1 reaches every other class with equal probability and never the same one.
+        offset = torch.randint(1, classes, (len(labels),), generator=generator)
     return torch.where(hit, (labels + offset) % classes, labels)
 
 

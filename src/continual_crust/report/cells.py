@@ -203,6 +203,7 @@ def noise_words(noise: Noise) -> str:
     """
     kinds = {
         NoiseKind.LABEL: "flipped labels",
+        NoiseKind.ASYMMETRIC: "labels flipped to the next class",
         NoiseKind.SALT_AND_PEPPER: "salt-and-pepper images",
         NoiseKind.UNIFORM: "images of uniform noise",
     }

@@ -109,10 +109,9 @@ def _page(runs: Sequence[DemoRun], sheets: Sequence[str], figures: Sequence[str]
     averaged = f"The headline is the mean over {over}. " if several else ""
     spread = f"Mean ± standard deviation over {over}. " if several else ""
     level, chance = percent(noise.level, digits=0), percent(1 - noise.level, digits=0)
-    damage = {
-        NoiseKind.NONE: "nothing is wrong with the training images",
-        NoiseKind.LABEL: f"{level} of the training labels are wrong",
-    }.get(noise.kind, f"{level} of the training images are corrupted")
+    damage = f"{level} of the training {'labels are wrong' if noise.kind.is_about_labels else 'images are corrupted'}"
+    if noise.kind is NoiseKind.NONE:
+        damage = "nothing is wrong with the training images"
     software = ", ".join(f"{name} {version}" for name, version in first.versions.items())
     return f"""<!doctype html>
 <html lang="en">
@@ -176,7 +175,7 @@ def _sheet(run: DemoRun, folder: Path) -> str:
 def _what_is_wrong(noise: Noise) -> str:
     if noise.kind is NoiseKind.NONE:
         return "not clean"
-    return "wrong label" if noise.kind is NoiseKind.LABEL else "corrupted image"
+    return "wrong label" if noise.kind.is_about_labels else "corrupted image"
 
 
 def _picture(path: Path, data: bytes, alt: str) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from PIL import Image
 
-from continual_crust.data.noise import NoiseKind
 from continual_crust.errors import InputError
 from continual_crust.report.cells import (
     ACCURACY,
@@ -201,7 +200,7 @@ class _StudyPart:
                 if not memories:
                     continue
                 sheets = [self._sheet(row, column, *found) for row, found in memories.items()]
-                wrong = "corrupted" if column.noise.kind not in (NoiseKind.LABEL, NoiseKind.NONE) else "mislabelled"
+                wrong = "mislabelled" if column.noise.kind.is_about_labels else "corrupted"
                 framed = f'<span class="wrong">Red frame</span>: {wrong}.' if column.noise.level else ""
                 parts.append(f'<p class="caption">{text(_words(column))}. {framed}</p>{_side(sheets)}')
                 break

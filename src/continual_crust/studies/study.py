@@ -25,9 +25,13 @@ from continual_crust.studies.defaults import defaults_for
 
 REVISION = 2
 """Raised whenever the same configuration would give other numbers than before, so that old results are not mixed in."""
+METHOD_REVISIONS: dict[str, int] = {}
+"""The same for one method alone, so that results of all others remain: ``{"sift": 1}`` after its first change."""
 
 TRAINING_FIELDS = {field.name for field in fields(Training)} - {"memory_per_class"}
 SELECTOR_FIELDS = {field.name for field in fields(SelectorConfig)}
+SETTINGS_READ: dict[str, set[str]] = {"random": set(), "reservoir": set(), "herding": set(), "crust": {"rule", "space"}}
+"""By selector, those of its settings that it reads; a selector that is not named reads all."""
 RUN_FIELDS = {"model", "first_classes", "classes_per_experience", "image_size", "crop", "pretrained"}
 EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 STUDY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -94,11 +98,24 @@ class Study:
         )
 
 
-def run_id(config: RunConfig) -> str:
-    """A folder name for a run: readable, and different whenever anything that determines the run is different."""
+def revision_of(method: str) -> str:
+    """Which state of the program a method's results are of, for example ``2``, or ``2.1`` if it has one of its own."""
+    own = METHOD_REVISIONS.get(method)
+    return f"{REVISION}" if own is None else f"{REVISION}.{own}"
+
+
+def run_id(config: RunConfig, revision: str | None = None) -> str:
+    """A name for a run: readable, and different whenever anything that determines the run is different.
+
+    Settings that the run's selector does not read are left out, so that finding better ones for one method changes no
+    run of another. `revision` is that of an earlier result; by default the present one.
+    """
+    used = SETTINGS_READ.get(config.selector.name, SELECTOR_FIELDS)
+    plain = config.as_dict()
     everything = {
-        **config.as_dict(),
-        "revision": REVISION,
+        **plain,
+        "selector": {name: value for name, value in plain["selector"].items() if name == "name" or name in used},
+        "revision": revision or revision_of(config.method),
         "salt_and_pepper": [PERTURBED_PIXELS, BLEND],
     }
     digest = hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()[:10]
