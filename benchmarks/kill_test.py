@@ -45,6 +45,7 @@ from continual_crust.strategies import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.result import versions, write_atomically
 from continual_crust.studies.work import Workplace, work_on
+from continual_crust.tensor_tree import unpack_tree
 
 ASKED = {"phase1_epochs": 3, "phase2_epochs": 4, "memory_per_class": 8}
 DURABLE = ("fsync", "rename", "replace")
@@ -174,11 +175,11 @@ class StudyScene(Scene):
 
     def content(self, folder: Path) -> dict[str, object]:
         """Results without their times, memories and weights."""
-        readers = {".json": _without_times, ".yaml": Path.read_bytes, ".npz": Path.read_bytes, ".pt": _weights}
+        readers = {".json": _without_times, ".yaml": Path.read_bytes, ".npz": Path.read_bytes, ".safetensors": _weights}
         return {
             str(path.relative_to(folder)): readers[path.suffix](path)
             for path in sorted(folder.rglob("*"))
-            if path.name in ("result.json", "config.yaml", "memory.npz", "learner.pt")
+            if path.name in ("result.json", "config.yaml", "memory.npz", "learner.safetensors")
         }
 
     def loads(self, folder: Path) -> bool:
@@ -206,12 +207,12 @@ class RunScene(StudyScene):
 
     def leftovers(self, folder: Path) -> set[str]:
         """Anything beside the run's own files."""
-        own = {"result.json", "config.yaml", "learner.pt", "figures", "lock"}
+        own = {"result.json", "config.yaml", "learner.safetensors", "figures", "lock"}
         return {path.name for path in folder.glob("run/*")} - own
 
 
 def _weights(path: Path) -> object:
-    weights = torch.load(path, weights_only=True)["network"]["model"]
+    weights = unpack_tree(path.read_bytes())["network"]["model"]
     return {name: value.tolist() for name, value in weights.items()}
 
 

@@ -22,7 +22,7 @@ from continual_crust.field import state as state_module
 from continual_crust.field.review_file import parse_review, read_review
 from continual_crust.field.seen import RIGHT, Seen, digest_of, thumbnail_of
 from continual_crust.field.state import FORMAT, VERSION, Damaged, Generation, StateFolder
-from continual_crust.field.tensor_file import NotATensorFile, pack, unpack
+from continual_crust.tensor_file import NotATensorFile, pack, unpack
 from field_images import fingerprint, numbers_of
 
 TYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool]

@@ -81,7 +81,7 @@ def test_configuration_is_stored_in_plain_words(tmp_path: Path) -> None:
 
 def test_a_run_can_be_brought_back(finished, few_digits: Dataset, tmp_path: Path) -> None:
     prepare_folder(tmp_path, QUICK, overwrite=False)
-    save_learner(finished.strategy, tmp_path / "learner.pt")
+    save_learner(finished.strategy, tmp_path / "learner.safetensors")
     finished.result.write(tmp_path / "result.json")
     assert read_config(tmp_path) == QUICK
     again = load_run(tmp_path, few_digits, torch.device("cpu"))
@@ -93,13 +93,13 @@ def test_a_run_can_be_brought_back(finished, few_digits: Dataset, tmp_path: Path
 
 @pytest.mark.parametrize("damage", [b"", b"not a learner", None])
 def test_what_is_not_a_learner_is_told(damage: bytes | None, finished, few_digits: Dataset, tmp_path: Path) -> None:
-    path = tmp_path / "learner.pt"
+    path = tmp_path / "learner.safetensors"
     save_learner(finished.strategy, path)
     path.write_bytes(path.read_bytes()[:2000] if damage is None else damage)
     with pytest.raises(InputError, match="is not a learner of this configuration"):
         load_learner(build_strategy(QUICK, few_digits, torch.device("cpu")), path)
     with pytest.raises(InputError, match="there is no learner at"):
-        load_learner(build_strategy(QUICK, few_digits, torch.device("cpu")), tmp_path / "none.pt")
+        load_learner(build_strategy(QUICK, few_digits, torch.device("cpu")), tmp_path / "none.safetensors")
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "a: 1", "noise: label:0.5", "{", "\x00"])

@@ -110,7 +110,7 @@ def test_a_stopped_run_goes_on_from_its_last_experience(folder: StudyFolder, ref
     monkeypatch.setattr(ContinualCrust, "learn", stop_at_the_fifth)
     with pytest.raises(KeyboardInterrupt):
         work_on(config, Workplace(folder.path, device="cpu"))
-    assert (folder.run_folder(config) / "checkpoint.pt").exists()
+    assert (folder.run_folder(config) / "checkpoint.safetensors").exists()
     assert work_on(config, Workplace(folder.path, device="cpu")) == "done"
     assert len(lessons) == 5 + 5  # four learned and one stopped, then the remaining five of nine
     name = folder.run_folder(config).name
@@ -124,7 +124,7 @@ def test_threads_stop_when_nobody_listens_any_more(folder: StudyFolder, referenc
     assert first.kind == "experience"
     events.close()  # what an interrupt does to it
     assert measured(folder.path) == {}
-    assert (folder.path / "runs" / first.run / "checkpoint.pt").exists()
+    assert (folder.path / "runs" / first.run / "checkpoint.safetensors").exists()
     list(local_engine(workers=1)(runs, Workplace(folder.path, device="cpu")))
     assert measured(folder.path) == reference
 
@@ -171,7 +171,7 @@ def test_damaged_files_cost_only_the_time_to_make_them_again(folder: StudyFolder
     target = folder.run_folder(config)
     target.mkdir(parents=True)
     (target / "result.json").write_text("{")
-    (target / "checkpoint.pt").write_bytes(b"not a checkpoint")
+    (target / "checkpoint.safetensors").write_bytes(b"not a checkpoint")
     assert work_on(config, Workplace(folder.path, device="cpu")) == "done"
     assert measured(folder.path)[target.name] == reference[target.name]
 
@@ -228,7 +228,7 @@ def test_ray_gives_the_same_results_and_survives_a_killed_worker(folder: StudyFo
         nonlocal killed
         deadline = time.time() + 180
         while not killed and time.time() < deadline:
-            if any(folder.path.glob("runs/*/checkpoint.pt")):
+            if any(folder.path.glob("runs/*/checkpoint.safetensors")):
                 for process in psutil.process_iter(["name", "cmdline"]):
                     if "ray::_attempt" in " ".join(process.info["cmdline"] or []):
                         process.kill()

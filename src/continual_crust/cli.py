@@ -55,7 +55,8 @@ def run(
     noise: Annotated[
         str,
         typer.Option(
-            help="KIND:LEVEL with KIND label, salt_and_pepper or uniform and LEVEL the share of images, or none.",
+            help="KIND:LEVEL with KIND label (flipped to any other class), asymmetric (flipped to the next), "
+            "salt_and_pepper or uniform and LEVEL the share of images, or none.",
             rich_help_panel=DATA,
         ),
     ] = "none",
@@ -148,7 +149,14 @@ def run(
     from continual_crust.studies.config import RunConfig
     from continual_crust.studies.defaults import defaults_for
     from continual_crust.studies.folder import claimed
-    from continual_crust.studies.run import choose_device, execute, prepare_folder, save_learner
+    from continual_crust.studies.run import (
+        CHECKPOINT,
+        LEARNER,
+        choose_device,
+        execute,
+        prepare_folder,
+        save_learner,
+    )
 
     parsed_noise = Noise.parse(noise)
     strategy = strategy_named(method)
@@ -199,12 +207,12 @@ def run(
         if not is_ours:
             raise InputError(f"another process is at work in {folder}; wait for it or choose another --out.")
         prepare_folder(folder, config, overwrite)
-        checkpoint = folder / "checkpoint.pt"
+        checkpoint = folder / CHECKPOINT
         with progress_bar(console) as bar:
             progress = RunProgress(bar, config.training.epochs)
             finished = execute(config, data, where, progress.epoch, progress.experience, checkpoint=checkpoint)
         write_run_figures(finished, folder / "figures")
-        save_learner(finished.strategy, folder / "learner.pt")
+        save_learner(finished.strategy, folder / LEARNER)
         checkpoint.unlink(missing_ok=True)
         finished.result.write(folder / "result.json")  # last: it is what makes a run finished
     _print_results([finished.result])

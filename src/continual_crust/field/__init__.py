@@ -5,7 +5,7 @@ arrays, and the learner lives on between commands:
 
     inputs, folder, rows      images come in: arrays, torch data sets, folders larger than memory
     strategy, growth          Continual CRUST, one epoch at a time, with a head that grows
-    seen, tensor_file         what is remembered about every image that was ever given
+    seen                      what is remembered about every image that was ever given
     state                     the folder STATE: atomic generations, checksums; its format is described there
     settings, core            what a learner is, and the one way it changes
     learner                   `ContinualLearner`, the same in Python

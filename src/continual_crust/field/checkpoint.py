@@ -8,8 +8,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from continual_crust.field.core import FieldLearner, Incoming
 from continual_crust.field.persistence import (
     lesson_from,
@@ -20,10 +18,9 @@ from continual_crust.field.persistence import (
 )
 from continual_crust.field.state import told_as_unwritable
 from continual_crust.field.strategy import FieldCrust, Lesson
-from continual_crust.field.tensor_file import NotATensorFile, pack, unpack
 from continual_crust.studies.result import write_atomically
-
-_PREFIX = "lesson."
+from continual_crust.tensor_file import NotATensorFile, pack
+from continual_crust.tensor_tree import pack_tree, unpack_tree
 
 
 class Checkpoint:
@@ -47,25 +44,25 @@ class Checkpoint:
         """Write down where a lesson stands, if it is time to."""
         if time.monotonic() - self._saved < self._every:
             return
-        about = json.dumps({"key": self._key, **lesson_numbers(lesson)}).encode()
-        parts = lesson_tensors(lesson) | {f"optimizer.{k}": v for k, v in strategy.optimizer_state().items()}
-        tensors = network_tensors(strategy) | {_PREFIX + name: value for name, value in parts.items()}
-        tensors["about"] = torch.frombuffer(bytearray(about), dtype=torch.uint8)
+        content = {
+            "key": self._key,
+            "network": network_tensors(strategy),
+            "lesson": lesson_tensors(lesson) | {f"optimizer.{k}": v for k, v in strategy.optimizer_state().items()},
+            "numbers": lesson_numbers(lesson),
+        }
         with told_as_unwritable(self._path.parent.parent):
-            write_atomically(self._path, pack(tensors))
+            write_atomically(self._path, pack_tree(content))
         self._saved = time.monotonic()
 
     def resumed(self, strategy: FieldCrust) -> Lesson:
         """Bring a strategy and its lesson to where they stood; to the beginning if nothing fitting was saved."""
         try:
-            tensors = unpack(self._path.read_bytes())
-            about = json.loads(tensors["about"].numpy().tobytes())
-            if about["key"] != self._key:
+            content = unpack_tree(self._path.read_bytes())
+            if content["key"] != self._key:
                 return Lesson()
-            own = {name.removeprefix(_PREFIX): part for name, part in tensors.items() if name.startswith(_PREFIX)}
-            lesson = lesson_from(own, about)
-            restore_network(strategy, tensors)
-        except (OSError, NotATensorFile, KeyError, ValueError, TypeError):
+            lesson = lesson_from(content["lesson"], content["numbers"])
+            restore_network(strategy, content["network"])
+        except (OSError, NotATensorFile, KeyError, ValueError, TypeError, AttributeError):
             # Nothing of it is needed: the lesson starts over.
             return Lesson()
         return lesson

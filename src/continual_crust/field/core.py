@@ -31,11 +31,11 @@ from continual_crust.field.seen import NO_MARK, RIGHT, Seen
 from continual_crust.field.settings import OWN_MODEL, Settings
 from continual_crust.field.state import FORMAT, VERSION, Damaged, Generation, seen_file
 from continual_crust.field.strategy import Batch, FieldCrust, Lesson, OnProgress
-from continual_crust.field.tensor_file import NotATensorFile, pack
 from continual_crust.models import build_model
 from continual_crust.randomness import seed_for
 from continual_crust.selection.trust import NoiseEstimate
 from continual_crust.studies.run import choose_device
+from continual_crust.tensor_file import NotATensorFile, pack
 
 LIKELY = 0.5
 """A label whose score is below this looks wrong."""

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from continual_crust.data.samples import Samples
 from continual_crust.field.strategy import FieldCrust, Lesson
-from continual_crust.field.tensor_file import NotATensorFile
 from continual_crust.selection.trust import Assessment, NoiseEstimate
+from continual_crust.tensor_file import NotATensorFile
 
 
 def network_tensors(strategy: FieldCrust) -> dict[str, Tensor]:

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from continual_crust.data.loading import Bytes
-from continual_crust.field.tensor_file import NotATensorFile
+from continual_crust.tensor_file import NotATensorFile
 
 THUMBNAIL_SIDE = 48
 """Images are shrunk to this for looking at; smaller ones stay as they are."""

@@ -18,7 +18,7 @@
 A generation is written beside the others under a name that starts with a dot, forced to disk, and then renamed: it is
 there whole or not at all. The newest whose files match their checksums is *the* state; one that does not match is
 passed over, with a sentence about it. Only plain numbers, text and JSON are read from any of these files, never a
-pickle (`tensor_file` says why in this layout). The same learning gives the same bytes in every file.
+pickle (`continual_crust.tensor_file` says why in this layout). The same learning gives the same bytes in every file.
 
 `manifest.json`::
 
@@ -72,7 +72,7 @@ from torch import Tensor
 
 from continual_crust.errors import InputError
 from continual_crust.field.seen import Seen
-from continual_crust.field.tensor_file import NotATensorFile, unpack
+from continual_crust.tensor_file import NotATensorFile, unpack
 
 FORMAT, VERSION = "continual-crust state", 1
 SUMS = "SHA256SUMS"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
@@ -22,6 +19,11 @@ from continual_crust.randomness import seed_for
 from continual_crust.strategies import Observer, Oracle, Strategy, options_of, strategy_named
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.result import RunResult, versions, write_atomically
+from continual_crust.studies.study import revision_of
+from continual_crust.tensor_tree import pack_tree, unpack_tree
+
+LEARNER, CHECKPOINT = "learner.safetensors", "checkpoint.safetensors"
+"""Files in a run's folder: the learner at its end, and where a run that is under way stands."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def execute(
         if after_experience is not None:
             after_experience(number + 1, len(experiences), progress)
         if checkpoint is not None:
-            _save({"learner": strategy.state(), "progress": asdict(progress)}, checkpoint)
+            write_atomically(checkpoint, pack_tree({"learner": strategy.state(), "progress": asdict(progress)}))
     matrix, purities, seconds = progress.accuracy_matrix, progress.purities, progress.seconds
     per_class = purity_per_class(strategy.memory, stream.truth)
     names = dataset.class_names
@@ -131,6 +133,7 @@ def execute(
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         versions=versions(),
         memory_sizes={names[label]: len(samples) for label, samples in strategy.memory.items()},
+        revision=revision_of(config.method),
     )
     return FinishedRun(result, strategy, stream)
 
@@ -159,27 +162,21 @@ def build_strategy(
 
 def save_learner(strategy: Strategy, path: Path) -> None:
     """Store everything a learner is."""
-    _save(strategy.state(), path)
+    write_atomically(path, pack_tree(strategy.state()))
 
 
 def load_learner(strategy: Strategy, path: Path) -> None:
-    """Make a freshly built strategy the learner that was saved. Only tensors and plain values are ever read."""
+    """Make a freshly built strategy the learner that was saved. Reading can run nothing."""
     with _told_as_unusable(path):
-        strategy.restore(torch.load(path, map_location="cpu", weights_only=True))
+        strategy.restore(unpack_tree(path.read_bytes()))
 
 
 def _resume(strategy: Strategy, checkpoint: Path) -> Progress:
     with _told_as_unusable(checkpoint):
-        saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        saved = unpack_tree(checkpoint.read_bytes())
         progress = Progress(**saved["progress"])
         strategy.restore(saved["learner"])
         return progress
-
-
-def _save(state: dict[str, Any], path: Path) -> None:
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    write_atomically(path, buffer.getvalue())
 
 
 @contextmanager
@@ -188,7 +185,7 @@ def _told_as_unusable(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise InputError(f"there is no learner at {path}; give the folder of a finished run.") from None
-    except (pickle.UnpicklingError, RuntimeError, KeyError, TypeError, EOFError, ValueError, AttributeError) as error:
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{path} is not a learner of this configuration ({reason}); run it again.") from None
 
@@ -211,7 +208,7 @@ def load_run(folder: Path, dataset: Dataset, device: torch.device) -> FinishedRu
     """Bring a finished run back as it was when it ended: result, learner and stream."""
     config = read_config(folder)
     strategy = build_strategy(config, dataset, device)
-    load_learner(strategy, folder / "learner.pt")
+    load_learner(strategy, folder / LEARNER)
     return FinishedRun(RunResult.read(folder / "result.json"), strategy, build_stream(config, dataset))
 
 
@@ -231,7 +228,7 @@ def prepare_folder(folder: Path, config: RunConfig, overwrite: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "result.json").unlink(missing_ok=True)
         if overwrite or not _holds(folder, config):
-            (folder / "checkpoint.pt").unlink(missing_ok=True)
+            (folder / CHECKPOINT).unlink(missing_ok=True)
         write_atomically(folder / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
     except OSError as error:
         raise InputError(f"cannot write to {folder} ({error.strerror}); choose another --out.") from None

@@ -16,7 +16,7 @@ from continual_crust.studies.config import RunConfig
 from continual_crust.studies.folder import Runs, claimed
 from continual_crust.studies.memory import save_memory
 from continual_crust.studies.result import write_atomically
-from continual_crust.studies.run import Progress, choose_device, execute
+from continual_crust.studies.run import CHECKPOINT, Progress, choose_device, execute
 from continual_crust.studies.tensorboard import Scalars
 
 DONE, SKIPPED = "done", "skipped"
@@ -52,7 +52,7 @@ def work_on(
         if not is_ours:
             return SKIPPED
         if folder.finished(config) is not None or folder.adopt(config):
-            (target / "checkpoint.pt").unlink(missing_ok=True)  # from one that was killed in its last moment
+            (target / CHECKPOINT).unlink(missing_ok=True)  # from one that was killed in its last moment
             return SKIPPED
         write_atomically(target / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
         with _reading:
@@ -78,13 +78,13 @@ def work_on(
             observer=after_epoch if scalars is not None or stopped is not None else None,
             on_experience=scalars.before_experience if scalars is not None else None,
             after_experience=after_experience,
-            checkpoint=target / "checkpoint.pt",
+            checkpoint=target / CHECKPOINT,
         )
         if scalars is not None:
             scalars.close()
         save_memory(finished, target / "memory.npz")
         finished.result.write(target / "result.json")
-        (target / "checkpoint.pt").unlink(missing_ok=True)
+        (target / CHECKPOINT).unlink(missing_ok=True)
         return DONE
 
 
