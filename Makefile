@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench reproduction clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.core
@@ -22,6 +22,10 @@ lint: .venv/.test
 bench: .venv/.test
 	$(BIN)/python benchmarks/selection_cpu.py --out results/selection_cpu.json
 	$(BIN)/python benchmarks/selection_figure.py
+
+# The tables of docs/reproduction.md from the runs that were collected.
+reproduction: .venv/.core
+	$(BIN)/continual-crust study tables docs/reproduction.md --from results/reproduction
 
 .venv/.core: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "Making .venv (once; a few minutes)"; "$(PYTHON)" -m venv .venv; }

@@ -183,7 +183,7 @@ def test_every_table_of_the_paper_has_a_study() -> None:
         "fashionmnist_purity_salt_and_pepper",
         "fashionmnist_purity_uniform",
     }
-    assert len(list(shipped["main_label_0.5"].runs())) == 5 * 9 * 5
+    assert len(list(shipped["main_label_0.5"].runs())) == 5 * 10 * 5
     for name, study in shipped.items():
         assert study.id == name
         assert find_study(name)[0] == study

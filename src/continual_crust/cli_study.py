@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
     from continual_crust.studies.engines import Engine, Event
     from continual_crust.studies.folder import StudyFolder
 
-app = typer.Typer(help="Run many configurations: list, show, run, status.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run many configurations and keep what came out: list, show, run, status, collect, tables.",
+    no_args_is_help=True,
+)
 console = Console()
 Name = Annotated[str, typer.Argument(help="Id of a shipped study (see `study list`) or the path of a study file.")]
 Folder = Annotated[Path, typer.Option("--out", help="Folder in which every study has a folder of its own.")]
@@ -65,6 +70,13 @@ def run(
     gpus: Annotated[float, typer.Option(min=0, help="ray: GPUs a run takes; fractions share one.")] = 0,
     retries: Annotated[int, typer.Option(min=0, help="ray: tries after a worker is lost.")] = 3,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write scalars for TensorBoard.")] = False,
+    known: Annotated[
+        Path | None, typer.Option(help="Leave out runs that `study collect` has put into this folder.")
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="Only runs with such an id, for example 'mnist-*-label-0.5-*-s0-*'."),
+    ] = None,
 ) -> None:
     """Do all runs of a study that are not done. Can be stopped at any time and repeated; nothing is done twice."""
     from continual_crust.progress import progress_bar
@@ -78,7 +90,7 @@ def run(
     if study.show:
         _show_samples(folder, data_root, download)
         return
-    mine = _shard(list(study.runs()), shard)
+    mine = _shard(_wanted(study.runs(), only, known), shard)
     todo = [config for config in mine if folder.finished(config) is None]
     plan = f": {len(mine)} runs, {len(mine) - len(todo)} done, {len(todo)} to do."
     console.print(Text.assemble((study.title, "bold"), plan), soft_wrap=True)
@@ -128,6 +140,50 @@ def status(
         mean = f"{statistics.mean(seconds):.1f}" if seconds else "–"
         table.add_row(dataset, method, str(len(seconds)), str(len(members)), mean)
     console.print(table)
+
+
+@app.command()
+def collect(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="Folders of studies, or folders of such folders.")
+    ],
+    into: Annotated[Path, typer.Option(help="Folder in which results accumulate.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Let a run that came to another end take the place of the known one.")
+    ] = False,
+) -> None:
+    """Add the finished runs of studies to a folder of results that is kept: a line for each run. Can be repeated."""
+    from continual_crust.studies.collected import ADDED, KNOWN, REPLACED
+    from continual_crust.studies.collected import collect as collect_runs
+
+    with console.status("collecting"):
+        outcome = collect_runs(folders, into, replace)
+    told = f"{outcome[ADDED]} added, {outcome[KNOWN]} known already, {outcome[REPLACED]} replaced: "
+    console.print(Text.assemble(told, (str(into), "bold")), soft_wrap=True)
+
+
+@app.command()
+def tables(
+    page: Annotated[Path, typer.Argument(help="A Markdown page with marked places for tables.")],
+    collected: Annotated[Path, typer.Option("--from", help="Folder that `study collect` filled.")],
+) -> None:
+    """Write the tables of a page anew from collected results; what lies outside the marked places stays."""
+    from continual_crust.report.generated_tables import write_tables
+
+    changed = write_tables(page, collected)
+    console.print(Text.assemble("written to " if changed else "nothing new for ", (str(page), "bold")), soft_wrap=True)
+
+
+def _wanted(runs: Iterable[RunConfig], only: str | None, known: Path | None) -> list[RunConfig]:
+    """The runs whose ids fit a pattern and that have not been collected."""
+    from continual_crust.studies.collected import Collected
+    from continual_crust.studies.study import run_id
+
+    fitting = {run: config for config in runs if fnmatchcase(run := run_id(config), only or "*")}
+    if only and not fitting:
+        raise InputError(f"no run has an id like '{only}'; ids are DATASET-METHOD-NOISE-LEVEL-kMEMORY-sSEED-HASH.")
+    rows = Collected.read(known).rows if known is not None else {}
+    return [config for run, config in fitting.items() if run not in rows]
 
 
 def _show_samples(folder: StudyFolder, data_root: Path | None, download: bool) -> None:

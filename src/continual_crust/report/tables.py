@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
@@ -49,6 +49,18 @@ def percent(mean: float | None, std: float | None = None, digits: int = 1) -> st
     if std is None or math.isnan(std):
         return f"{number} %"
     return f"{number} ± {100 * std:.{digits}f} %"
+
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column is names and whose others are numbers.
+
+    >>> print(markdown_table(["method", "accuracy"], [["CRUST", "0.86"]]), end="")
+    | method | accuracy |
+    | --- | ---: |
+    | CRUST | 0.86 |
+    """
+    lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def by_method(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:

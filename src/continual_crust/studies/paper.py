@@ -13,7 +13,8 @@ from continual_crust.errors import unknown_name
 
 MEASURES = {"accuracy": "acc", "forgetting": "forgetting", "purity": "purity"}
 """Our names of what is measured, and those in the file of numbers."""
-_WITHOUT_MEMORY = ("naive", "joint", "cumulative")
+WITHOUT_MEMORY = ("naive", "joint", "cumulative")
+"""Methods that keep nothing, or everything."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class PaperTable:
 
     def memory(self, method: str, dataset: str) -> int | None:
         """Samples the paper keeps for each class; None for methods that keep none, or all."""
-        if method in _WITHOUT_MEMORY:
+        if method in WITHOUT_MEMORY:
             return None
         if self._memory is not None:
             return self._memory

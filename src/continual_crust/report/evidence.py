@@ -1,0 +1,165 @@
+"""What collected results say about the cells that shipped studies plan."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from continual_crust.data.noise import Noise
+from continual_crust.errors import InputError
+from continual_crust.evaluation.statistics import mean_and_std
+from continual_crust.report.cells import Measure
+from continual_crust.report.styles import style_of
+from continual_crust.strategies import options_of, strategy_named
+from continual_crust.strategies.training import PRECISIONS
+from continual_crust.studies.collected import Row
+from continual_crust.studies.config import RunConfig
+from continual_crust.studies.defaults import defaults_for
+from continual_crust.studies.result import RunResult
+from continual_crust.studies.study import SELECTOR_FIELDS, SETTINGS_READ, Study, revision_of, run_id
+
+NOT_RUN = "not run yet"
+NOTHING = "–"
+"""Where there is nothing to measure: joint training cannot forget."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where methods are compared: a noisy stream and a size of the memory."""
+
+    dataset: str
+    noise: Noise
+    memory: int
+    classes_per_experience: int = 1
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Place:
+        """The place of a run."""
+        return cls(config.dataset, config.noise, config.training.memory_per_class, config.classes_per_experience)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The finished runs of one method at one place."""
+
+    results: tuple[RunResult, ...] = ()
+    precision: str = PRECISIONS[0]
+    """Of the arithmetic of all of them."""
+
+    def mean(self, measure: Measure) -> float:
+        """Mean over seeds, NaN where nothing was measured."""
+        return mean_and_std(getattr(result, measure.name) for result in self.results)[0]
+
+    def words(self, measure: Measure) -> str:
+        """Mean, deviation and number of seeds.
+
+        >>> from continual_crust.report.cells import ACCURACY
+        >>> Cell().words(ACCURACY)
+        'not run yet'
+        """
+        if not self.results:
+            return NOT_RUN
+        values = [getattr(result, measure.name) for result in self.results]
+        if all(value is None for value in values):
+            return NOTHING
+        mean, std = mean_and_std(values)
+        note = "" if self.precision == PRECISIONS[0] else f", {self.precision}"
+        return f"{spread(mean, std, 3)} ({len(self.results)}{note})"
+
+
+class Evidence:
+    """Collected results, and the runs that studies plan.
+
+    Runs of either precision are accepted for a cell and never mixed: those of which there are more, float32 first.
+
+    Raises
+    ------
+    InputError
+        If two of the studies plan different runs for the same cell.
+    """
+
+    def __init__(self, studies: Iterable[Study], rows: Iterable[Row]) -> None:
+        self._results: dict[str, dict[str, RunResult]] = {precision: {} for precision in PRECISIONS}
+        for row in rows:
+            if row.result.revision == revision_of(row.config.method):
+                self._results[row.config.training.precision][_id_at_any_precision(row.config)] = row.result
+        self._planned: dict[tuple[str, Place], dict[int, str]] = {}
+        for study in studies:
+            for config in study.runs():
+                run = _id_at_any_precision(config)
+                cell = self._planned.setdefault((name_of(config), Place.of(config)), {})
+                if cell.setdefault(config.seed, run) != run:
+                    raise InputError(
+                        f"{study.id} means another run by {run} than an earlier study; a table cannot show both."
+                    )
+
+    def cell(self, name: str, place: Place, seeds: Collection[int]) -> Cell:
+        """The finished runs of a method at a place, with some seeds."""
+        planned = self._planned.get((name, place), {})
+        return self._cell([run for seed, run in planned.items() if seed in seeds])
+
+    def of(self, configs: Iterable[RunConfig]) -> Cell:
+        """The finished ones of runs that differ in nothing but the seed."""
+        return self._cell(list(map(_id_at_any_precision, configs)))
+
+    def _cell(self, runs: Sequence[str]) -> Cell:
+        cells = [
+            Cell(tuple(results[run] for run in runs if run in results), precision)
+            for precision, results in self._results.items()
+        ]
+        return max(cells, key=lambda cell: len(cell.results))
+
+
+def _id_at_any_precision(config: RunConfig) -> str:
+    return run_id(replace(config, training=replace(config.training, precision=PRECISIONS[0])))
+
+
+def name_of(config: RunConfig) -> str:
+    """A method for people, with whatever about its choice and its own options is not its default.
+
+    >>> name_of(RunConfig("mnist", "der", "simple_cnn", selector=SelectorConfig("herding"), options={"alpha": 0.3}))
+    'DER, herding, alpha 0.3'
+    """
+    name = style_of(config.method).label
+    default = strategy_named(config.method).default_selector
+    read = {"name"} | SETTINGS_READ.get(config.selector.name, SELECTOR_FIELDS)
+    differing = {name: value for name, value in _differing(config.selector, default).items() if name in read}
+    if config.method == "crust":
+        differing.pop("rule", None)
+        name += " as written" if config.selector.rule == "facility_location" else " as released"
+    differing |= _differing(options_of(config.method, config.options), options_of(config.method, {}))
+    return ", ".join([name, *(_setting(key, value) for key, value in differing.items())])
+
+
+def full_name_of(config: RunConfig) -> str:
+    """The same, with whatever about the training is not the data set's default."""
+    usual = defaults_for(config.dataset, config.noise.kind, config.method).training
+    differing = _differing(config.training, usual)
+    differing.pop("memory_per_class", None)
+    return ", ".join([name_of(config), *(_setting(key, value) for key, value in differing.items())])
+
+
+def spread(mean: float, std: float, digits: int) -> str:
+    """A mean and its deviation, which one run has not.
+
+    >>> spread(-0.0412, 0.0123, 2), spread(0.5, float("nan"), 3)
+    ('−0.04 ± 0.01', '0.500')
+    """
+    text = f"{round(mean, digits) + 0.0:.{digits}f}".replace("-", "−")
+    return text if std != std else f"{text} ± {std:.{digits}f}"
+
+
+def _differing(settings: Any, usual: Any) -> dict[str, Any]:
+    """Fields of a dataclass that are not as usual."""
+    names = [entry.name for entry in fields(settings)]
+    return {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(usual, name)}
+
+
+def _setting(name: str, value: object) -> str:
+    """A changed setting: words speak for themselves, the others need their name."""
+    if isinstance(value, bool):
+        return name if value else f"without {name}"
+    if isinstance(value, str):
+        return str(getattr(value, "value", value))
+    return f"{name} {value}"

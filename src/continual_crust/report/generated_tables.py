@@ -1,0 +1,139 @@
+"""Tables inside a hand-written page, each generated from collected results.
+
+A place for a table is a pair of comments; what lies between them is written anew, and nothing else::
+
+    <!-- table: main_label_0.5 -->
+    <!-- end of table -->
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from continual_crust.errors import InputError, unknown_name
+from continual_crust.report.beyond import beyond_table
+from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, noise_words
+from continual_crust.report.evidence import NOT_RUN, Evidence, full_name_of, spread
+from continual_crust.report.paper_comparison import (
+    BETTER,
+    DATASET_NAMES,
+    LEFT_OUT,
+    WITHIN,
+    WORSE,
+    comparison_tables,
+    counted,
+    tally,
+)
+from continual_crust.report.surpass import elsewhere_table, targets_table
+from continual_crust.report.tables import markdown_table
+from continual_crust.studies.collected import Collected
+from continual_crust.studies.config import RunConfig
+from continual_crust.studies.paper import PaperTable, paper_table, paper_tables
+from continual_crust.studies.result import write_atomically
+from continual_crust.studies.study import Study, run_id, shipped_studies
+
+PLACE = re.compile(r"(<!-- table: (?P<name>[^\n]*?) -->\n)(?P<old>.*?)(<!-- end of table -->)", re.DOTALL)
+OWN_STUDIES = ("crust_as_written", "surpass_", "beyond_")
+"""How the ids of studies begin that have no table of the paper, but cells in the tables here."""
+
+
+def write_tables(page: Path, collected: Path) -> bool:
+    """Write the tables of a page anew; returns whether that changed it."""
+    try:
+        old = page.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InputError(f"cannot read the page {page}; give a Markdown file with places for tables.") from None
+    new = with_tables(old, collected)
+    if new != old:
+        write_atomically(page, new)
+    return new != old
+
+
+def with_tables(text: str, collected: Path) -> str:
+    """A page's text with every table generated from a folder of collected results."""
+    tables = available_tables(Collected.read(collected))
+    places = list(PLACE.finditer(text))
+    if len(places) != text.count("<!-- table:") or any("<!-- table:" in place["old"] for place in places):
+        raise InputError("a '<!-- table: … -->' of the page has no '<!-- end of table -->'; add it.")
+    for place in places:
+        if place["name"] not in tables:
+            raise unknown_name("table", place["name"], tables)
+    return PLACE.sub(lambda place: f"{place[1]}\n{tables[place['name']]().strip()}\n\n{place[4]}", text)
+
+
+def available_tables(collected: Collected) -> Mapping[str, Callable[[], str]]:
+    """Everything a page can ask for: the paper's tables by id, summaries, ours, and any study as ``study ID``."""
+    studies = shipped_studies()
+    evidence = Evidence(
+        (study for study in studies.values() if study.table or study.id.startswith(OWN_STUDIES)),
+        collected.rows.values(),
+    )
+    papers = [table for table in map(paper_table, paper_tables()) if set(table.datasets) - set(LEFT_OUT)]
+    tables: dict[str, Callable[[], str]] = {
+        "what there is": partial(_what_there_is, collected),
+        "verdicts": partial(_verdicts, papers, evidence),
+        "what is worse": partial(_what_is_worse, papers, evidence),
+        "targets": partial(targets_table, evidence),
+        "elsewhere": partial(elsewhere_table, evidence),
+    }
+    tables |= {table.id: partial(comparison_tables, table, evidence) for table in papers}
+    tables |= {f"beyond {dataset}": partial(beyond_table, dataset, evidence) for dataset in DATASET_NAMES}
+    with_runs = (study for study in studies.values() if not study.show)
+    return tables | {f"study {study.id}": partial(_variants, study, evidence) for study in with_runs}
+
+
+def _what_there_is(collected: Collected) -> str:
+    rows = list(collected.rows.values())
+    stale = sum(run_id(row.config) != row.run for row in rows) + len(collected.obsolete)
+    if not rows:
+        return "No run has been collected yet."
+    devices = ", ".join(sorted({row.result.device for row in rows}))
+    told = f"{len(rows) + len(collected.obsolete)} runs have been collected, made on: {devices}."
+    return told + (f" {stale} of them are of an earlier state of the program and not shown." if stale else "")
+
+
+def _verdicts(papers: list[PaperTable], evidence: Evidence) -> str:
+    columns = ("numbers", WITHIN, BETTER, WORSE, NOT_RUN)
+    counts = {table.id: tally(table, evidence) for table in papers}
+    rows = [[f"`{name}`", *(str(count[column]) for column in columns)] for name, count in counts.items()]
+    return markdown_table(["table", *columns], rows)
+
+
+def _what_is_worse(papers: list[PaperTable], evidence: Evidence) -> str:
+    rows = [
+        [
+            f"`{table.id}`",
+            found.method,
+            f"{DATASET_NAMES[found.place.dataset]}, {noise_words(found.place.noise)}",
+            found.measure.title.lower(),
+            found.ours.words(found.measure),
+            spread(*found.paper, 2),
+        ]
+        for table in papers
+        for found in counted(table, evidence)
+        if found.verdict == WORSE and found.paper is not None
+    ]
+    return markdown_table(["table", "method", "where", "measure", "ours", "paper"], rows) if rows else "None so far."
+
+
+def _variants(study: Study, evidence: Evidence) -> str:
+    """Every variant of a study as a row."""
+    groups: dict[tuple[str, str], list[RunConfig]] = {}
+    for config in study.runs():
+        where = f"{DATASET_NAMES.get(config.dataset, config.dataset)}, {noise_words(config.noise)}"
+        where += f", k = {config.training.memory_per_class}"
+        groups.setdefault((full_name_of(config), where), []).append(config)
+    measures = (ACCURACY, FORGETTING, PURITY)
+    rows = []
+    for (name, where), configs in groups.items():
+        cell = evidence.of(configs)
+        rows.append([name, where, *(cell.words(measure) for measure in measures)])
+    places = {where for _, where in groups}
+    if len(places) == 1:
+        return f"{places.pop()}:\n\n" + markdown_table(
+            ["method", *(m.title.lower() for m in measures)], [[row[0], *row[2:]] for row in rows]
+        )
+    return markdown_table(["method", "where", *(measure.title.lower() for measure in measures)], rows)

@@ -1,0 +1,133 @@
+"""The paper's tables with our numbers in them, cell by cell."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from continual_crust.data.noise import Noise, NoiseKind
+from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, Measure, outside_of
+from continual_crust.report.evidence import NOT_RUN, Cell, Evidence, Place, spread
+from continual_crust.report.styles import style_of
+from continual_crust.report.tables import markdown_table
+from continual_crust.studies.paper import WITHOUT_MEMORY, PaperTable
+
+SEEDS = range(5)
+"""Of the paper's methods."""
+OUR_SEEDS = range(2, 7)
+"""Of what is ours: the first two seeds are for tuning it."""
+AS_RELEASED, AS_WRITTEN = "CRUST as released", "CRUST as written"
+NAMES = {"crust": AS_RELEASED}
+OURS = (style_of("sift").label, style_of("oracle").label)
+LEFT_OUT = ("pathmnist",)
+"""Data sets that are at hand only as a sample."""
+WITHIN, BETTER, WORSE = "within", "better", "worse"
+DATASET_NAMES = {"mnist": "MNIST", "fashionmnist": "FashionMNIST", "cifar10": "CIFAR10", "mstar": "MSTAR"}
+_MEASURES = (ACCURACY, FORGETTING, PURITY)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One number of the paper beside ours."""
+
+    method: str
+    """A name for people."""
+    place: Place
+    measure: Measure
+    ours: Cell
+    paper: tuple[float, float] | None
+
+    @property
+    def verdict(self) -> str:
+        """How ours stands to the paper's mean ± 2 standard deviations; empty where one of them is missing."""
+        mean = self.ours.mean(self.measure)
+        if self.paper is None or math.isnan(mean):
+            return ""
+        outside = outside_of(mean, self.paper)
+        if not outside:
+            return WITHIN
+        return BETTER if (outside > 0) == self.measure.higher_is_better else WORSE
+
+    def words(self) -> str:
+        """For a cell of a table."""
+        lines = [self.ours.words(self.measure)]
+        if self.paper is not None:
+            lines.append(f"paper {spread(*self.paper, 2)}")
+        if self.verdict:
+            lines.append(self.verdict if self.verdict == WITHIN else f"**{self.verdict}**")
+        return "<br>".join(lines)
+
+
+def comparisons(table: PaperTable, evidence: Evidence, measure: Measure) -> Iterator[list[Comparison]]:
+    """The rows of a table: the paper's methods in its order, CRUST in both readings, then ours."""
+    places = places_of(table)
+    for method in table.methods:
+        name = NAMES.get(method, style_of(method).label)
+        for reading in [name, AS_WRITTEN] if name == AS_RELEASED else [name]:
+            yield [
+                Comparison(
+                    reading,
+                    place,
+                    measure,
+                    evidence.cell(reading, place, SEEDS),
+                    table.value(method, place.noise.level, measure.name, place.dataset),
+                )
+                for place in places
+            ]
+    for name in OURS:
+        yield [Comparison(name, place, measure, evidence.cell(name, place, OUR_SEEDS), None) for place in places]
+
+
+def places_of(table: PaperTable) -> list[Place]:
+    """The columns of a table."""
+    kind = NoiseKind(table.noise)
+    return [
+        Place(dataset, Noise(kind, level), table.memory("crust", dataset) or 0)
+        for dataset in table.datasets
+        if dataset not in LEFT_OUT
+        for level in table.levels
+    ]
+
+
+def comparison_tables(table: PaperTable, evidence: Evidence) -> str:
+    """A table of the paper as Markdown: accuracy, and to be unfolded forgetting and purity."""
+    return "\n".join([_markdown(table, evidence, ACCURACY), *(_folded(table, evidence, m) for m in _MEASURES[1:])])
+
+
+def tally(table: PaperTable, evidence: Evidence) -> Counter[str]:
+    """How many of the paper's numbers there are, and how ours stand to them. CRUST counts as released."""
+    counts: Counter[str] = Counter()
+    for comparison in counted(table, evidence):
+        counts["numbers"] += 1
+        counts[comparison.verdict or NOT_RUN] += 1
+    return counts
+
+
+def counted(table: PaperTable, evidence: Evidence) -> Iterator[Comparison]:
+    """All numbers of the paper beside ours."""
+    for measure in _MEASURES:
+        for row in comparisons(table, evidence, measure):
+            yield from (cell for cell in row if cell.paper is not None and cell.method != AS_WRITTEN)
+
+
+def heading(table: PaperTable, place: Place) -> str:
+    """Of a column: whatever the columns of the table differ in."""
+    return DATASET_NAMES[place.dataset] if len(table.levels) == 1 else f"{place.noise.level:.1f}"
+
+
+def _folded(table: PaperTable, evidence: Evidence, measure: Measure) -> str:
+    return f"<details><summary>{measure.title}</summary>\n\n{_markdown(table, evidence, measure)}\n</details>\n"
+
+
+def _markdown(table: PaperTable, evidence: Evidence, measure: Measure) -> str:
+    rows = list(comparisons(table, evidence, measure))
+    if measure is PURITY:
+        # Methods without a memory have nothing that could be clean.
+        unremembering = {style_of(method).label for method in WITHOUT_MEMORY}
+        rows = [row for row in rows if row[0].method not in unremembering]
+    headings = [heading(table, place) for place in places_of(table)]
+    return markdown_table(
+        [measure.title, *headings], [[row[0].method, *(cell.words() for cell in row)] for row in rows]
+    )
