@@ -28,7 +28,13 @@ def test_a_run_leaves_configuration_result_and_figures(tmp_path: Path) -> None:
     done = command("run", "--dataset", "digits", "--method", "crust", "--noise", "label:0.5", *QUICK, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "runs" / "digits-crust-label-0.5-seed0"
-    assert {path.name for path in folder.iterdir()} == {"config.yaml", "result.json", "learner.safetensors", "figures", "lock"}
+    assert {path.name for path in folder.iterdir()} == {
+        "config.yaml",
+        "result.json",
+        "learner.safetensors",
+        "figures",
+        "lock",
+    }
     assert {path.suffix for path in (folder / "figures").iterdir()} == {".png"}
     result = json.loads((folder / "result.json").read_text())
     assert (result["method"], result["noise"], result["seed"]) == ("crust", "label:0.5", 0)

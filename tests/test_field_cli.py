@@ -27,6 +27,7 @@ from continual_crust.field.session import Session
 from continual_crust.field.state import StateFolder
 from continual_crust.field.strategy import FieldCrust
 from field_images import QUICK, command, digit_folders, fingerprint, numbers_of, write_images
+from unprivileged import permissions_in_force
 
 
 @pytest.fixture(scope="module")
@@ -242,15 +243,29 @@ def test_a_first_learn_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "S").exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere; a refusal is simulated in test_field_state")
-def test_a_read_only_folder(state: Path, made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    state.chmod(0o555)
+def test_a_read_only_folder(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = write_images(tmp_path / "new", numbers_of(digits, 2)[:10])
+    before = fingerprint(state)
+    folders = [state, *(path for path in state.rglob("*") if path.is_dir())]
     (state / "lock").unlink(missing_ok=True)
+    for folder in folders:
+        folder.chmod(0o555)
     try:
-        assert command(monkeypatch, "learn", state, made[1]) == 2
-        assert command(monkeypatch, "info", state) == 0
+        with permissions_in_force():
+            assert command(monkeypatch, "learn", state, new, "--label", "two") == 2
+            assert command(monkeypatch, "review", state, "--no-open") == 2
+            told = capsys.readouterr().err.strip().splitlines()
+            assert command(monkeypatch, "info", state) == 0
+            assert command(monkeypatch, "predict", state, new) == 0
+            assert command(monkeypatch, "review", state, "--no-open", "--out", tmp_path / "review.html") == 0
     finally:
-        state.chmod(0o755)
+        for folder in folders:
+            folder.chmod(0o755)
+    assert len(told) == 2
+    assert all("cannot write to" in line and "Permission denied" in line for line in told)
+    assert fingerprint(state) == before
 
 
 def test_a_file_that_vanishes_while_learning_is_one_sentence(

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from continual_crust import cli_learn, cli_report, cli_review, cli_study
-from continual_crust.errors import InputError, unknown_name
+from continual_crust.errors import InputError, trouble_of_the_machine, unknown_name
 
 if TYPE_CHECKING:
     from continual_crust.studies.result import RunResult
@@ -324,12 +324,11 @@ def main() -> None:
         app()
     except InputError as error:
         _complain(str(error))
-    except MemoryError:
-        _complain("there is not enough memory for this; use a smaller --batch-size, --image-size or data set.")
-    except RuntimeError as error:
-        if "out of memory" not in str(error).lower():
+    except Exception as error:
+        sentence = trouble_of_the_machine(error)
+        if sentence is None:
             raise
-        _complain("the device has not enough memory for this; use a smaller --batch-size or --image-size.")
+        _complain(sentence)
 
 
 def _complain(sentence: str) -> NoReturn:

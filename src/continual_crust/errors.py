@@ -1,7 +1,8 @@
-"""The one kind of error that is a person's to mend."""
+"""Errors that are a person's to mend: what is wrong with what was given, and a machine that is too small."""
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Iterable
 from dataclasses import fields
@@ -11,6 +12,31 @@ from typing import Any
 
 class InputError(ValueError):
     """Something given to us is wrong. The message is one sentence: what, where, what to do about it."""
+
+
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "alloc_failed")
+"""How PyTorch's errors tell that memory has run out, of a GPU or of the machine."""
+_REFUSALS = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
+    *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EMFILE, errno.ENFILE, errno.ESTALE),
+}
+"""What operating systems say when it is not the program's fault."""
+
+
+def trouble_of_the_machine(error: BaseException) -> str | None:
+    """One sentence about memory that has run out or a disk that refuses; None for what is likely a bug.
+
+    >>> trouble_of_the_machine(OSError(28, "No space left on device", "runs/result.json"))
+    'cannot read or write runs/result.json (No space left on device); make room or mend permissions, and repeat.'
+    """
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this; use smaller images, a smaller data set or fewer --workers."
+    if isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in _OUT_OF_MEMORY):
+        return "the device has not enough memory for this; use a smaller batch size or images, or fewer --workers."
+    if isinstance(error, OSError) and error.errno in _REFUSALS:
+        what = f"read or write {error.filename}" if error.filename else "write"
+        return f"cannot {what} ({error.strerror}); make room or mend permissions, and repeat."
+    return None
 
 
 def check_types(settings: Any) -> None:

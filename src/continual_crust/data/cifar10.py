@@ -49,7 +49,9 @@ def download(request: Request) -> None:
             if member is None:
                 raise InputError(f"{_URL} holds no file {name}; {HOW_TO_GET}.")
             # Reading by name, rather than extracting, leaves the archive no say in where files go.
-            (folder / name).write_bytes(member.read())
+            partial = folder / f".{name}.partial"
+            partial.write_bytes(member.read())
+            partial.replace(folder / name)
 
 
 def _read(paths: Sequence[Path]) -> tuple[Bytes, Bytes]:

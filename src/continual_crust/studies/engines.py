@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, trouble_of_the_machine
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.run import choose_device
 from continual_crust.studies.study import run_id
@@ -152,7 +152,8 @@ def _attempt(
     except InputError as error:
         return Event(run_id(config), "failed", problem=str(error))
     except Exception as error:  # a bug or a device failure in one run must not cost a night of others
-        return Event(run_id(config), "failed", problem=f"{type(error).__name__}: {error}")
+        problem = trouble_of_the_machine(error) or " ".join(f"{type(error).__name__}: {error}".split())
+        return Event(run_id(config), "failed", problem=problem)
 
 
 def ray_engine(address: str | None, cpus: float, gpus: float, retries: int) -> Engine:

@@ -68,6 +68,14 @@ class RunResult:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file so that it is there whole or not at all, whenever the program or the machine stops."""
     data = content.encode() if isinstance(content, str) else content
+    try:
+        _write_beside_and_rename(path, data)
+    except OSError as error:
+        # Of a full disk the system does not say which file it was.
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _write_beside_and_rename(path: Path, data: bytes) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
