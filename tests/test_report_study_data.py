@@ -19,6 +19,7 @@ from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.strategies.training import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.result import RunResult
+from continual_crust.studies.study import revision_of
 
 WITHOUT_MEMORY = ("naive", "joint", "cumulative")
 
@@ -56,6 +57,7 @@ def result_of(run: RunConfig, accuracy=0.8, classes=("a", "b", "c", "d"), **chan
         "selection_seconds": 2.5,
         "device": "cpu",
         "versions": {"torch": "2"},
+        "revision": revision_of(run.method),
     }
     return RunResult(**{**fields, **changes})
 

@@ -46,7 +46,7 @@ INSTANCE_NOISES = (
     *(("mnist", Noise(NoiseKind.SALT_AND_PEPPER, level)) for level in (0.2, 0.4, 0.6, 0.8)),
     *(("fashionmnist", Noise(NoiseKind.SALT_AND_PEPPER, level)) for level in (0.2, 0.4, 0.6, 0.8)),
     *(("mstar", Noise(NoiseKind.SALT_AND_PEPPER, level)) for level in (0.2, 0.4, 0.6, 0.8)),
-    *(("fashionmnist", Noise(NoiseKind.UNIFORM, level)) for level in (0.1, 0.2, 0.3, 0.4, 0.5)),
+    *(("fashionmnist", Noise(NoiseKind.UNIFORM, level)) for level in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)),
 )
 
 

@@ -1,0 +1,264 @@
+"""The page of the reproduction says what the collected runs say, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from continual_crust.errors import InputError
+from continual_crust.report.cells import ACCURACY
+from continual_crust.report.evidence import Cell, Evidence, full_name_of, name_of
+from continual_crust.report.generated_tables import PLACE, available_tables, with_tables, write_tables
+from continual_crust.studies.collected import Collected, Row
+from continual_crust.studies.config import RunConfig
+from continual_crust.studies.paper import paper_tables
+from continual_crust.studies.result import RunResult
+from continual_crust.studies.study import METHOD_REVISIONS, Study, shipped_studies
+from test_report_study_data import result_of
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "reproduction.md"
+
+
+@pytest.fixture(scope="module")
+def studies() -> dict[str, Study]:
+    return shipped_studies()
+
+
+def collected(*runs: tuple[RunConfig, float]) -> Collected:
+    rows = [Row.of(config, result_of(config, accuracy)) for config, accuracy in runs]
+    return Collected({row.run: row for row in rows})
+
+
+def chosen(study: Study, method: str, noise: str, dataset: str = "mnist", rule: str = "centrality") -> list[RunConfig]:
+    found = [
+        config
+        for config in study.runs()
+        if (config.method, str(config.noise), config.dataset) == (method, noise, dataset)
+        and config.selector.rule == rule
+    ]
+    assert found
+    return found
+
+
+def with_accuracy(configs: Iterable[RunConfig], accuracy: float) -> list[tuple[RunConfig, float]]:
+    return [(config, accuracy) for config in configs]
+
+
+def table(text: str) -> list[list[str]]:
+    """The cells of a table, or of the first of them."""
+    lines = text.split("<details>")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+
+
+def row_of(text: str, name: str) -> list[str]:
+    """What follows a name in a table."""
+    (row,) = [row for row in table(text) if row[0] == name]
+    return row[1:]
+
+
+def test_the_page_is_what_the_committed_runs_give() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert with_tables(text, ROOT / "results" / "reproduction") == text
+
+
+def test_the_page_has_every_table_of_the_paper_that_can_be_made() -> None:
+    names = [place["name"] for place in PLACE.finditer(PAGE.read_text(encoding="utf-8"))]
+    assert set(names) >= set(paper_tables()) - {"pathmnist_label_256"}
+    assert set(names) >= {"targets", "elsewhere", "study ablation_mnist", "beyond mnist", "beyond cifar10"}
+    assert "pathmnist_label_256" not in available_tables(Collected())
+
+
+def test_committed_runs_are_few_kilobytes_each() -> None:
+    for path in (ROOT / "results" / "reproduction").glob("*.json"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            assert len(line) < 4_000, path.name
+
+
+def test_what_is_missing_is_shown_as_missing() -> None:
+    for name, make in available_tables(Collected()).items():
+        text = make()
+        assert name == "what is worse" or "not run yet" in text or "No run" in text, name
+        assert not re.search(r"\d \(\d", text), name  # a number of ours has that of its seeds behind it
+
+
+def test_verdicts(studies: dict[str, Study]) -> None:
+    main = studies["main_label_0.5"]
+    tables = available_tables(
+        collected(
+            *with_accuracy(chosen(main, "replay", "label:0.5"), 0.17),
+            *with_accuracy(chosen(main, "der", "label:0.5"), 0.20),
+            *with_accuracy(chosen(main, "icarl", "label:0.5")[:3], 0.75),
+            *with_accuracy(chosen(main, "crust", "label:0.5"), 0.86),
+            *with_accuracy(chosen(main, "crust", "label:0.5", rule="facility_location"), 0.15),
+            *with_accuracy(chosen(main, "joint", "label:0.5"), 0.98),
+        )
+    )
+    text = tables["main_label_0.5"]()
+    first = {row[0]: row[1] for row in table(text)}
+    assert first["Replay"] == "0.170 ± 0.000 (5)<br>paper 0.16 ± 0.02<br>within"
+    assert first["DER"] == "0.200 ± 0.000 (5)<br>paper 0.44 ± 0.02<br>**worse**"
+    assert first["iCaRL"] == "0.750 ± 0.000 (3)<br>paper 0.30 ± 0.15<br>**better**"
+    assert first["CRUST as released"] == "0.860 ± 0.000 (5)<br>paper 0.86 ± 0.08<br>within"
+    assert first["CRUST as written"] == "0.150 ± 0.000 (5)<br>paper 0.86 ± 0.08<br>**worse**"
+    assert first["CosineCRUST"] == "not run yet<br>paper 0.90 ± 0.02"
+    assert first["Sift"] == first["Oracle"] == "not run yet"
+    assert row_of(tables["mnist_label_300"](), "Replay")[5] == first["Replay"]
+    # Forgetting is 0.1 in all of them, which is less than 0.88; and joint training cannot forget.
+    forgetting = text.split("<details>")[1]
+    assert "| Replay | 0.100 ± 0.000 (5)<br>paper 0.88 ± 0.03<br>**better** |" in forgetting
+    assert "| Joint | – |" in forgetting
+    worse = [row[1:4] for row in table(tables["what is worse"]())]
+    assert ["DER", "MNIST, 50 % flipped labels", "accuracy"] in worse
+    assert not any("written" in row[0] for row in worse)
+    # Accuracies: replay, crust and joint within, iCaRL better, DER worse. Forgetting: three better, crust worse.
+    assert row_of(tables["verdicts"](), "`main_label_0.5`") == ["68", "3", "4", "2", "59"]
+
+
+def test_only_the_configuration_of_the_study_counts(studies: dict[str, Study], monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = chosen(studies["main_label_0.5"], "replay", "label:0.5")
+    other = [replace(run, training=replace(run.training, learning_rate=0.5)) for run in runs]
+    found = collected(*with_accuracy(runs[:4], 0.9), *with_accuracy(other, 0.1))
+    assert row_of(available_tables(found)["main_label_0.5"](), "Replay")[0].startswith("0.900 ± 0.000 (4)")
+    monkeypatch.setitem(METHOD_REVISIONS, "replay", 1)
+    later = available_tables(found)
+    assert row_of(later["main_label_0.5"](), "Replay")[0].startswith("not run yet")
+    assert "9 runs have been collected" in later["what there is"]()
+    assert "9 of them are of an earlier state" in later["what there is"]()
+
+
+def test_precisions_are_told_and_never_mixed(studies: dict[str, Study]) -> None:
+    runs = list(chosen(studies["main_label_0.5"], "crust", "label:0.5", "cifar10"))
+    fast = [replace(run, training=replace(run.training, precision="bfloat16")) for run in runs]
+
+    def shown(*pairs: tuple[RunConfig, float]) -> str:
+        return Evidence([], collected(*pairs).rows.values()).of(runs).words(ACCURACY)
+
+    assert shown(*with_accuracy(fast[:3], 0.3), *with_accuracy(runs[3:], 0.5)) == "0.300 ± 0.000 (3, bfloat16)"
+    assert shown(*with_accuracy(fast[:2], 0.3), *with_accuracy(runs[3:], 0.5)) == "0.500 ± 0.000 (2)"
+    assert shown((runs[0], 0.5)) == "0.500 (1)"
+    assert shown() == "not run yet"
+
+
+def test_sift_is_shown_from_seeds_that_did_not_tune_it(studies: dict[str, Study]) -> None:
+    runs = chosen(studies["surpass_label"], "sift", "label:0.5")
+    assert [run.seed for run in runs] == [2, 3, 4, 5, 6]
+    tuned = [replace(runs[0], seed=seed) for seed in (0, 1)]
+    crust = [
+        config for name in ("surpass_label", "main_label_0.5") for config in chosen(studies[name], "crust", "label:0.5")
+    ]
+    tables = available_tables(
+        collected(*with_accuracy(runs, 0.97), *with_accuracy(tuned, 0.1), *with_accuracy(crust, 0.86))
+    )
+    main, targets = tables["main_label_0.5"](), tables["targets"]()
+    assert row_of(main, "Sift")[0] == "0.970 ± 0.000 (5)"
+    assert row_of(main, "CRUST as released")[0].startswith("0.860 ± 0.000 (5)")
+    target, sift, reached, best, oracle, paper = row_of(targets, "MNIST, k = 300: accuracy")
+    assert (target, sift, reached) == ("≥ 0.96", "0.970 ± 0.000 (5)", "yes")
+    assert (best, oracle, paper) == ("0.860 ± 0.000 (5), CRUST as released", "not run yet", "0.90 ± 0.02, CosineCRUST")
+    assert row_of(targets, "MNIST, k = 300: purity of the memory")[2] == "**no**"
+    assert row_of(targets, "MNIST, k = 300: forgetting")[:3] == ["≤ 0.03", "0.100 ± 0.000 (5)", "**no**"]
+    assert row_of(targets, "CIFAR10, k = 300: accuracy")[1:3] == ["not run yet", ""]
+
+
+@pytest.mark.parametrize(("accuracy", "verdict"), [(0.955, "yes"), (0.945, "**no**")])
+def test_sift_may_lose_little_on_clean_labels(studies: dict[str, Study], accuracy: float, verdict: str) -> None:
+    study = studies["surpass_label"]
+    found = collected(
+        *with_accuracy(chosen(study, "sift", "label:0.0"), accuracy),
+        *with_accuracy(chosen(study, "crust", "label:0.0"), 0.90),
+        *with_accuracy(chosen(study, "cosine_crust", "label:0.0")[:2], 0.96),
+    )
+    text = available_tables(found)["elsewhere"]()
+    row = row_of(text, "MNIST, k = 300: no noise")
+    assert row[1] == "0.960 ± 0.000 (2), CosineCRUST"
+    assert row[3] == verdict
+    assert row_of(text, "MSTAR, k = 30: 80 % salt-and-pepper images")[:2] == ["not run yet"] * 2
+
+
+def test_beyond_and_ablation(studies: dict[str, Study]) -> None:
+    sift = [run for run in studies["ablation_mnist"].runs() if run.options["mixture"] is False]
+    tables = available_tables(
+        collected(
+            *with_accuracy(chosen(studies["beyond_asymmetric"], "replay", "asymmetric:0.4"), 0.4),
+            *with_accuracy(chosen(studies["beyond_heavy"], "replay", "label:0.8"), 0.2),
+            *with_accuracy(chosen(studies["beyond_two_classes"], "replay", "label:0.5"), 0.3),
+            *with_accuracy(sift, 0.5),
+        )
+    )
+    cells = row_of(tables["beyond mnist"](), "Replay")
+    assert cells[1] == "0.400 ± 0.000 (3)<br>purity 0.750 ± 0.000 (3)"
+    assert [cell[:5] for cell in cells] == ["not r", "0.400", "not r", "not r", "not r", "0.200", "not r", "0.300"]
+    ablation = tables["study ablation_mnist"]()
+    assert row_of(ablation, "Sift, without mixture")[0] == "0.500 ± 0.000 (5)"
+    assert row_of(ablation, "Sift")[0] == "not run yet"
+
+
+def test_every_run_of_the_studies_of_the_page_has_a_cell(
+    studies: dict[str, Study], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that no table shows would be device time for nothing, and a cell without a run would stay empty."""
+    names = [place["name"] for place in PLACE.finditer(PAGE.read_text(encoding="utf-8"))]
+    of_the_page = [
+        study
+        for study in studies.values()
+        if study.id in names or f"study {study.id}" in names or study.id.startswith(("surpass", "beyond"))
+    ]
+    runs = [run for study in of_the_page for run in study.runs() if run.dataset != "pathmnist"]
+    everything = collected(*with_accuracy(runs, 0.5))
+    shown: set[int] = set()
+
+    def recording(results: tuple[RunResult, ...], precision: str) -> Cell:
+        shown.update(map(id, results))
+        return Cell(results, precision)
+
+    monkeypatch.setattr("continual_crust.report.evidence.Cell", recording)
+    tables = available_tables(everything)
+    for name in names:
+        assert "not run yet" not in tables[name]().replace("| not run yet |", "", name == "verdicts"), name
+    assert [row.run for row in everything.rows.values() if id(row.result) not in shown] == []
+
+
+def test_names_tell_what_is_changed(studies: dict[str, Study]) -> None:
+    names = [name_of(run) for run in studies["ablation_mnist"].runs() if run.seed == 2]
+    assert len(set(names)) == len(names)
+    assert {"Sift", "Sift, without dynamics", "Sift, herding"} <= set(names)
+    tuned = [full_name_of(run) for run in studies["tune_mnist"].runs() if run.method == "crust" and run.noise.level]
+    assert tuned[:2] == ["CRUST as released, learning_rate 0.0001", "CRUST as released, learning_rate 0.0003"]
+    assert tuned[2] == "CRUST as released"
+
+
+def test_two_meanings_of_one_cell_are_refused(studies: dict[str, Study]) -> None:
+    with pytest.raises(InputError, match="tune_mnist means another run by mnist-naive"):
+        Evidence([studies["tune_mnist"]], [])
+
+
+def test_only_the_marked_places_are_written(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    text = "mine\n<!-- table: verdicts -->\nold\n<!-- end of table -->\n{} \\1 mine\n"
+    page.write_text(text, encoding="utf-8")
+    assert write_tables(page, tmp_path / "nothing")
+    new = page.read_text(encoding="utf-8")
+    assert new.startswith("mine\n<!-- table: verdicts -->\n\n| table |")
+    assert new.endswith("|\n\n<!-- end of table -->\n{} \\1 mine\n")
+    assert "old" not in new
+    assert not write_tables(page, tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("<!-- table: verdicts -->\n", "has no '<!-- end of table -->'"),
+        ("<!-- table: verdicts -->\n<!-- table: targets -->\n<!-- end of table -->", "has no '<!-- end of table -->'"),
+        ("<!-- table: verdict -->\n<!-- end of table -->", "did you mean 'verdicts'"),
+    ],
+)
+def test_places_that_cannot_be_filled_are_told(text: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=sentence):
+        with_tables(text, tmp_path)
+    with pytest.raises(InputError, match="cannot read the page"):
+        write_tables(tmp_path / "nowhere.md", tmp_path)
