@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from continual_crust.data.noise import Noise, NoiseKind
 from continual_crust.report.cells import ACCURACY, PURITY
-from continual_crust.report.evidence import NOTHING, Evidence, Place
+from continual_crust.report.evidence import Evidence, Place, spread
 from continual_crust.report.paper_comparison import AS_RELEASED, OUR_SEEDS, OURS
 from continual_crust.report.styles import style_of
 from continual_crust.report.tables import markdown_table
@@ -32,7 +34,8 @@ def beyond_table(dataset: str, evidence: Evidence) -> str:
         row = [method]
         for _, noise, classes in CONDITIONS:
             cell = evidence.cell(method, Place(dataset, noise, memory, classes), OUR_SEEDS)
-            purity = cell.words(PURITY) if cell.results else NOTHING
-            row.append(cell.words(ACCURACY) + (f"<br>purity {purity}" if purity != NOTHING else ""))
+            purity = cell.mean(PURITY)
+            below = "" if math.isnan(purity) else f"<br>purity {spread(purity, math.nan, 2)}"
+            row.append(cell.words(ACCURACY) + below)
         rows.append(row)
     return markdown_table(["Accuracy", *(heading for heading, _, _ in CONDITIONS)], rows)

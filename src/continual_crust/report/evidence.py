@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -118,8 +119,9 @@ def _id_at_any_precision(config: RunConfig) -> str:
 def name_of(config: RunConfig) -> str:
     """A method for people, with whatever about its choice and its own options is not its default.
 
+    >>> from continual_crust.selection.selectors import SelectorConfig
     >>> name_of(RunConfig("mnist", "der", "simple_cnn", selector=SelectorConfig("herding"), options={"alpha": 0.3}))
-    'DER, herding, alpha 0.3'
+    'DER, memory by herding, alpha 0.3'
     """
     name = style_of(config.method).label
     default = strategy_named(config.method).default_selector
@@ -141,13 +143,13 @@ def full_name_of(config: RunConfig) -> str:
 
 
 def spread(mean: float, std: float, digits: int) -> str:
-    """A mean and its deviation, which one run has not.
+    """A mean and its deviation, which one run has not, in one piece: a narrow column must not tear it.
 
-    >>> spread(-0.0412, 0.0123, 2), spread(0.5, float("nan"), 3)
-    ('−0.04 ± 0.01', '0.500')
+    >>> spread(-0.0412, 0.0123, 2), spread(0.5, math.nan, 3)
+    ('−0.04\\xa0±\\xa00.01', '0.500')
     """
     text = f"{round(mean, digits) + 0.0:.{digits}f}".replace("-", "−")
-    return text if std != std else f"{text} ± {std:.{digits}f}"
+    return text if math.isnan(std) else f"{text}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{std:.{digits}f}"
 
 
 def _differing(settings: Any, usual: Any) -> dict[str, Any]:
@@ -161,5 +163,5 @@ def _setting(name: str, value: object) -> str:
     if isinstance(value, bool):
         return name if value else f"without {name}"
     if isinstance(value, str):
-        return str(getattr(value, "value", value))
+        return f"memory by {value}" if name == "name" else str(getattr(value, "value", value))
     return f"{name} {value}"

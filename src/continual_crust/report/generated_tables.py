@@ -16,22 +16,23 @@ from pathlib import Path
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.report.beyond import beyond_table
 from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, noise_words
-from continual_crust.report.evidence import NOT_RUN, Evidence, full_name_of, spread
+from continual_crust.report.evidence import NOT_RUN, Evidence, Place, full_name_of
 from continual_crust.report.paper_comparison import (
     BETTER,
     DATASET_NAMES,
-    LEFT_OUT,
+    TABLES,
     WITHIN,
     WORSE,
     comparison_tables,
     counted,
+    heading,
     tally,
 )
 from continual_crust.report.surpass import elsewhere_table, targets_table
 from continual_crust.report.tables import markdown_table
 from continual_crust.studies.collected import Collected
 from continual_crust.studies.config import RunConfig
-from continual_crust.studies.paper import PaperTable, paper_table, paper_tables
+from continual_crust.studies.paper import PaperTable, paper_table
 from continual_crust.studies.result import write_atomically
 from continual_crust.studies.study import Study, run_id, shipped_studies
 
@@ -71,7 +72,7 @@ def available_tables(collected: Collected) -> Mapping[str, Callable[[], str]]:
         (study for study in studies.values() if study.table or study.id.startswith(OWN_STUDIES)),
         collected.rows.values(),
     )
-    papers = [table for table in map(paper_table, paper_tables()) if set(table.datasets) - set(LEFT_OUT)]
+    papers = list(map(paper_table, TABLES))
     tables: dict[str, Callable[[], str]] = {
         "what there is": partial(_what_there_is, collected),
         "verdicts": partial(_verdicts, papers, evidence),
@@ -103,20 +104,21 @@ def _verdicts(papers: list[PaperTable], evidence: Evidence) -> str:
 
 
 def _what_is_worse(papers: list[PaperTable], evidence: Evidence) -> str:
-    rows = [
-        [
-            f"`{table.id}`",
-            found.method,
-            f"{DATASET_NAMES[found.place.dataset]}, {noise_words(found.place.noise)}",
-            found.measure.title.lower(),
-            found.ours.words(found.measure),
-            spread(*found.paper, 2),
-        ]
-        for table in papers
-        for found in counted(table, evidence)
-        if found.verdict == WORSE and found.paper is not None
-    ]
-    return markdown_table(["table", "method", "where", "measure", "ours", "paper"], rows) if rows else "None so far."
+    """A row for each method and measure of a table. What the main table has is not repeated from the others."""
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    told: set[tuple[str, Place, str]] = set()
+    for table in papers:
+        for found in counted(table, evidence):
+            key = found.method, found.place, found.measure.name
+            if found.verdict == WORSE and key not in told:
+                told.add(key)
+                cells = rows.setdefault((f"`{table.id}`", found.method, found.measure.title.lower()), [])
+                cells.append(f"{heading(table, found.place)}: {found.numbers()}")
+    if not rows:
+        return "None so far."
+    return markdown_table(
+        ["table", "method", "measure", "where"], [[*names, "<br>".join(cells)] for names, cells in rows.items()], 4
+    )
 
 
 def _variants(study: Study, evidence: Evidence) -> str:
@@ -136,4 +138,4 @@ def _variants(study: Study, evidence: Evidence) -> str:
         return f"{places.pop()}:\n\n" + markdown_table(
             ["method", *(m.title.lower() for m in measures)], [[row[0], *row[2:]] for row in rows]
         )
-    return markdown_table(["method", "where", *(measure.title.lower() for measure in measures)], rows)
+    return markdown_table(["method", "where", *(measure.title.lower() for measure in measures)], rows, 2)

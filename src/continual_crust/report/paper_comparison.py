@@ -21,6 +21,14 @@ OUR_SEEDS = range(2, 7)
 AS_RELEASED, AS_WRITTEN = "CRUST as released", "CRUST as written"
 NAMES = {"crust": AS_RELEASED}
 OURS = (style_of("sift").label, style_of("oracle").label)
+TABLES = (
+    "main_label_0.5",
+    *("mnist_label_300", "mnist_label_200", "mnist_label_100"),
+    *("fashionmnist_label_300", "cifar10_label_300", "mstar_label_60"),
+    *("mnist_instance_128", "fashionmnist_instance_128", "mstar_instance_30"),
+    *("fashionmnist_purity_salt_and_pepper", "fashionmnist_purity_uniform"),
+)
+"""The paper's tables that can be filled, by id, in the order in which one would read them."""
 LEFT_OUT = ("pathmnist",)
 """Data sets that are at hand only as a sample."""
 WITHIN, BETTER, WORSE = "within", "better", "worse"
@@ -52,12 +60,13 @@ class Comparison:
 
     def words(self) -> str:
         """For a cell of a table."""
-        lines = [self.ours.words(self.measure)]
-        if self.paper is not None:
-            lines.append(f"paper {spread(*self.paper, 2)}")
-        if self.verdict:
-            lines.append(self.verdict if self.verdict == WITHIN else f"**{self.verdict}**")
-        return "<br>".join(lines)
+        verdict = self.verdict if self.verdict in ("", WITHIN) else f"**{self.verdict}**"
+        return "<br>".join(filter(None, [self.numbers("<br>"), verdict]))
+
+    def numbers(self, between: str = ", ") -> str:
+        """Both, as far as there are two."""
+        ours = self.ours.words(self.measure)
+        return ours if self.paper is None else f"{ours}{between}paper {spread(*self.paper, 2)}"
 
 
 def comparisons(table: PaperTable, evidence: Evidence, measure: Measure) -> Iterator[list[Comparison]]:
@@ -92,8 +101,10 @@ def places_of(table: PaperTable) -> list[Place]:
 
 
 def comparison_tables(table: PaperTable, evidence: Evidence) -> str:
-    """A table of the paper as Markdown: accuracy, and to be unfolded forgetting and purity."""
-    return "\n".join([_markdown(table, evidence, ACCURACY), *(_folded(table, evidence, m) for m in _MEASURES[1:])])
+    """A table of the paper as Markdown: the first that it measures, and the rest to be unfolded."""
+    first = next(measure for measure in _MEASURES if measure.name in table.measures)
+    rest = (measure for measure in _MEASURES if measure is not first)
+    return "\n".join([_markdown(table, evidence, first), *(_folded(table, evidence, measure) for measure in rest)])
 
 
 def tally(table: PaperTable, evidence: Evidence) -> Counter[str]:

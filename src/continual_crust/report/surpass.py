@@ -88,7 +88,7 @@ def elsewhere_table(evidence: Evidence) -> str:
                 f"{DATASET_NAMES[dataset]}, k = {place.memory}: {noise_words(noise) if noise.level else 'no noise'}",
                 sift.words(ACCURACY),
                 NOT_RUN if crust is None else f"{crust[1].words(ACCURACY)}, {crust[0]}",
-                "" if math.isnan(difference) else spread(difference, math.nan, 3),
+                "" if math.isnan(difference) else f"{difference:+.3f}".replace("-", "−"),
                 _reached(difference, -allowed, ACCURACY),
                 oracle.words(ACCURACY),
             ]

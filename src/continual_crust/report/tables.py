@@ -51,15 +51,15 @@ def percent(mean: float | None, std: float | None = None, digits: int = 1) -> st
     return f"{number} ± {100 * std:.{digits}f} %"
 
 
-def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first column is names and whose others are numbers.
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1) -> str:
+    """A table whose first columns are names and whose others are numbers.
 
     >>> print(markdown_table(["method", "accuracy"], [["CRUST", "0.86"]]), end="")
     | method | accuracy |
     | --- | ---: |
     | CRUST | 0.86 |
     """
-    lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
+    lines = [headings, ["---"] * names + ["---:"] * (len(headings) - names), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
