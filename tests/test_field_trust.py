@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from continual_crust.selection.noise_share import Likeness
 from continual_crust.selection.trust import FITTED, Assessment, Projection, View, assess, sample_of
 
 
@@ -39,8 +40,42 @@ def test_shares_of_known_and_unknown_classes_are_found(wrong: float, unknown: fl
         found = judged(own, others)
         assert ((found.right < 0.5) == is_wrong).mean() > 0.95
         assert found.noise is not None
-        assert found.noise.estimate == pytest.approx(is_wrong.mean(), abs=0.07)
+        if wrong or not unknown:
+            assert found.noise.estimate == pytest.approx(is_wrong.mean(), abs=0.07)
         assert found.noise.low <= is_wrong.mean() <= found.noise.high
+
+
+def test_what_is_only_unknown_is_believed_in_part() -> None:
+    """It may be another style of the class; so the estimate counts a part and the interval allows for all or none."""
+    own, is_wrong, others = clouds(0.0, 0.2)
+    with_known, alone = judged(own, others).noise, judged(own, []).noise
+    assert with_known is not None
+    assert alone is not None
+    assert with_known.low == alone.low == 0
+    assert 0.02 < with_known.estimate < alone.estimate < is_wrong.mean()
+    assert min(with_known.high, alone.high) > is_wrong.mean()
+
+
+def test_a_class_that_only_resembles_another_is_not_certainly_wrong() -> None:
+    """All of it lies beside the other class, some even nearer to that; but nothing lies where most of the other is."""
+    random = np.random.default_rng(0)
+    own, other = random.normal(size=(200, 5)), random.normal(size=(60, 5))
+    own[:100, 0] += 1.5
+    other[:, 0] += 4
+    noise = judged(own, [other]).noise
+    assert noise is not None
+    assert noise.low == 0
+    assert noise.estimate < 0.15
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.4])
+def test_the_certain_share_is_near_the_truth(share: float) -> None:
+    random = np.random.default_rng(1)
+    of_the_other = random.random(400) < share
+    batch = random.normal(size=400) + np.where(of_the_other, 4.0, 0.0)
+    likeness = Likeness(batch, random.normal(size=60) + 4)
+    assert likeness.most(allowance=0) <= likeness.most(allowance=1)
+    assert likeness.most(allowance=1) == pytest.approx(of_the_other.mean(), abs=0.05)
 
 
 def test_a_larger_batch_gives_a_narrower_interval() -> None:

@@ -33,7 +33,7 @@ from continual_crust.field.state import FORMAT, VERSION, Damaged, Generation, se
 from continual_crust.field.strategy import Batch, FieldCrust, Lesson, OnProgress
 from continual_crust.models import build_model
 from continual_crust.randomness import seed_for
-from continual_crust.selection.trust import NoiseEstimate
+from continual_crust.selection.noise_share import NoiseEstimate
 from continual_crust.studies.run import choose_device
 from continual_crust.tensor_file import NotATensorFile, pack
 

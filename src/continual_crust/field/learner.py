@@ -21,8 +21,8 @@ from continual_crust.field.seen import Seen, digest_of, thumbnail_of
 from continual_crust.field.settings import OWN_MODEL, Settings, selector_settings
 from continual_crust.field.state import Generation, StateFolder
 from continual_crust.field.strategy import FieldCrust
+from continual_crust.selection.noise_share import NoiseEstimate
 from continual_crust.selection.selectors import SelectorConfig
-from continual_crust.selection.trust import NoiseEstimate
 
 
 @dataclass(frozen=True)

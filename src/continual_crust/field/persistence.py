@@ -11,7 +11,8 @@ from torch import Tensor
 
 from continual_crust.data.samples import Samples
 from continual_crust.field.strategy import FieldCrust, Lesson
-from continual_crust.selection.trust import Assessment, NoiseEstimate
+from continual_crust.selection.noise_share import NoiseEstimate
+from continual_crust.selection.trust import Assessment
 from continual_crust.tensor_file import NotATensorFile
 
 

@@ -9,14 +9,10 @@ makes of it and what it looks like:
     unknown        a Gaussian with twice the variance of everything together
 
 Expectation maximisation, started from the densest half of the batch, fits the centre, the spread and the shares of the
-kinds. The result is, for each image, the probability that it belongs to its own class; and on average over the batch,
-the share of wrong labels. Student-t, because clean images have outliers too.
-
-The interval holds the middle 95 % of refits to resampled batches, widened by what the estimate was found to be off by
-even on large batches (`MODEL_ERROR`). Images that are unlike the others and like no known class may still be of the
-class, in another style, which nothing in a batch can tell; so the low end counts only some of them (`UNKNOWN_DOUBT`).
-docs/own-images.md tells how often the interval held the truth. What it rests on: at least `LEAST_OWN` of the batch is
-of one kind. A batch that is mostly wrong is beyond it, as it would be for a person who was never shown the class.
+kinds. The result is, for each image, the probability that it belongs to its own class; `noise_share` makes of it the
+share of wrong labels. Student-t, because clean images have outliers too. What it rests on: at least `LEAST_OWN` of the
+batch is of one kind. A batch that is mostly wrong is beyond it, as it would be for a person who was never shown the
+class.
 """
 
 from __future__ import annotations
@@ -29,6 +25,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 from torch import Tensor
 from torch.nn import functional
+
+from continual_crust.selection.noise_share import Likeness, NoiseEstimate, noise_estimate
 
 Points = NDArray[np.float64]
 
@@ -49,22 +47,6 @@ LOOK_SIDE = 16
 FITTED = 2000
 """Images of a batch that the mixture is fitted to; more would not change it."""
 ITERATIONS, REFITS, REFIT_ITERATIONS = 60, 40, 12
-MODEL_ERROR = 0.06
-"""What the interval is widened by on each side."""
-UNKNOWN_DOUBT = 0.5
-"""How much of the unknown's share may be the own class after all, in another style; the low end allows for it."""
-
-
-@dataclass(frozen=True)
-class NoiseEstimate:
-    """The share of wrong labels in a batch, with a 95 % interval."""
-
-    estimate: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.estimate:.0%} ({self.low:.0%} to {self.high:.0%})"
 
 
 @dataclass(frozen=True)
@@ -74,7 +56,7 @@ class Assessment:
     right: NDArray[np.float32]
     """For each image the probability that its label is right."""
     noise: NoiseEstimate | None
-    """None where there were too few images to say."""
+    """None where there were too few images to say, or nobody asked."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +121,7 @@ def assess(
     seed
         Decides the resampling.
     refits
-        How many resampled batches the interval rests on; 0 where nobody asks for it.
+        How many resampled batches the interval rests on; 0 where nobody asks how noisy the batch is.
     """
     count = len(counted)
     if count < FEWEST or not counted.any():
@@ -149,27 +131,31 @@ def assess(
     ones = np.ones(len(fitted))
     shares = np.full(mixtures[0].kinds, (1 - FIRST_OWN) / (mixtures[0].kinds - 1))
     shares[0] = FIRST_OWN
-    own, shares = _fitted(mixtures, start, ones, shares, known_right[fitted], ITERATIONS)
-    densities = sum((mixture.densities() for mixture in mixtures), np.zeros(1))
-    kinds = _normalized(densities, shares, known_right)
-    right = kinds[:, 0]
-    estimate, unknown = float(1 - right[counted].mean()), float(kinds[counted, -1].mean())
+    fit, shares = _fitted(mixtures, start, ones, shares, known_right[fitted], ITERATIONS)
+    densities = [mixture.densities() for mixture in mixtures]
+    kinds = _normalized(sum(densities, np.zeros(1)), shares, known_right)
+    right = kinds[:, 0].astype(np.float32)
+    if not refits:
+        return Assessment(right, None)
+    # By its looks alone: a network has learned the other classes' remembered images, and new ones look less like them.
+    looks, mixture = densities[-1][counted], mixtures[-1]
+    likenesses = [
+        Likeness(looks[:, 1 + number] - looks[:, 0], other[:, 1 + number] - other[:, 0])
+        for number, other in enumerate(map(mixture.densities, views[-1].others))
+    ]
     random = np.random.default_rng(seed)
-    spread = [estimate]
+    resampled = []
     for _ in range(refits):
         times = random.multinomial(len(fitted), ones / len(fitted)).astype(np.float64)
-        again, _ = _fitted(mixtures, own, times, shares, known_right[fitted], REFIT_ITERATIONS)
+        again, _ = _fitted(mixtures, fit[:, 0], times, shares, known_right[fitted], REFIT_ITERATIONS)
         about = times * counted[fitted]
         if about.sum():
-            spread.append(float(1 - (again * about).sum() / about.sum()))
-    low, high = np.quantile(spread, [0.025, 0.975])
-    low = max(0.0, min(low, estimate) - MODEL_ERROR - UNKNOWN_DOUBT * unknown)
-    high = min(1.0, max(high, estimate) + MODEL_ERROR)
-    return Assessment(right.astype(np.float32), NoiseEstimate(estimate, float(low), float(high)))
+            resampled.append(about @ again / about.sum())
+    return Assessment(right, noise_estimate(kinds[counted].mean(axis=0), resampled, likenesses))
 
 
 def assess_whole(views: Sequence[View], seed: int = 0) -> Assessment:
-    """Judge a batch of one class that is all in memory, with nobody's word for any image and without an interval."""
+    """Judge a batch of one class that is all in memory, with nobody's word for any image; only image by image."""
     count = len(views[0].own)
     fitted = sample_of(count, seed)
     projected = []
@@ -245,7 +231,7 @@ def _fitted(
     known_right: NDArray[np.bool_],
     iterations: int,
 ) -> tuple[Points, Points]:
-    """Memberships in the own class of the fitted points, and shares of all kinds. `times`: how often each counts."""
+    """Memberships of the fitted points in all kinds, and the kinds' shares. `times`: how often each point counts."""
     for _ in range(iterations):
         for mixture in mixtures:
             mixture.place(np.maximum(membership * times, 1e-12))
@@ -256,7 +242,7 @@ def _fitted(
         if shares[0] < LEAST_OWN:
             shares[1:] *= (1 - LEAST_OWN) / shares[1:].sum()
             shares[0] = LEAST_OWN
-    return membership, shares
+    return kinds, shares
 
 
 def _normalized(densities: Points, shares: Points, known_right: NDArray[np.bool_]) -> Points:
