@@ -105,6 +105,7 @@ def made_up(count: int) -> ReviewData:
         other=(label + 1) % CLASSES,
         other_probability=random.random(count),
         mark=np.zeros(count, np.uint8),
+        moved=np.full(count, -1),
         thumbnails=thumbnails,
         left_out=0,
     )

@@ -22,7 +22,7 @@ from continual_crust.errors import InputError
 from continual_crust.field import folder as folder_module
 from continual_crust.field import rows as rows_module
 from continual_crust.field.folder import DecodedFiles, Form, image_files
-from continual_crust.field.seen import OTHER, RIGHT, WRONG
+from continual_crust.field.seen import OTHER, RIGHT, WRONG, digest_of
 from continual_crust.field.session import Session
 from continual_crust.field.state import StateFolder
 from continual_crust.field.strategy import FieldCrust
@@ -399,6 +399,64 @@ def test_a_review_is_applied(
     assert zero.kept[[row[kept[2]], row[out[0]]]].all()
 
 
+def places_of(state: Path, image: np.ndarray) -> dict[str, tuple[int, bool]]:
+    """By class that has seen an image: its mark there, and whether it is kept."""
+    learner, found = learner_in(state), {}
+    for label in learner.classes_.tolist():
+        seen = learner.seen(label)
+        for row in np.flatnonzero((seen.digest == digest_of(image[None])).all(axis=1)).tolist():
+            assert label not in found, "one class has the same image twice"
+            found[label] = (int(seen.mark[row]), bool(seen.kept[row]))
+        kept = [picture for picture in learner.coresets[label].images if (picture[0] == image).all()]
+        assert len(kept) == found.get(label, (0, False))[1], "the record says otherwise than the memory"
+    return found
+
+
+def test_the_last_word_about_an_image_holds(
+    state: Path,
+    made: tuple[Path, Path],
+    digits: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Moved, moved on from where it came or from where it went, taken back, thrown out: it is in one place or none."""
+    three = write_images(tmp_path / "three", numbers_of(digits, 3)[:10])
+    assert command(monkeypatch, "learn", state, three, "--label", "three") == 0
+    seen = learner_in(state).seen("0")
+    row = int(np.flatnonzero(seen.kept)[0])
+    name, image = seen.names()[row], numbers_of(digits, 0)[row]
+    there = [(name, "0", "other", "1")]
+    steps = [
+        (there, {"0": (OTHER, False), "1": (RIGHT, True)}),
+        (there, None),
+        ([(name, "0", "other", "three")], {"0": (OTHER, False), "1": (OTHER, False), "three": (RIGHT, True)}),
+        ([(name, "three", "other", "1")], {"0": (OTHER, False), "1": (RIGHT, True), "three": (OTHER, False)}),
+        ([(name, "0", "right", "")], {"0": (RIGHT, True), "1": (OTHER, False), "three": (OTHER, False)}),
+        ([(name, "0", "wrong", "")], {"0": (WRONG, False), "1": (OTHER, False), "three": (OTHER, False)}),
+        # Two words in one file: the second counts.
+        ([*there, (name, "0", "other", "three")], {"0": (OTHER, False), "1": (OTHER, False), "three": (RIGHT, True)}),
+        ([(name, "three", "wrong", "")], {"0": (OTHER, False), "1": (OTHER, False), "three": (WRONG, False)}),
+    ]
+    for said, expected in steps:
+        before = fingerprint(state)
+        assert command(monkeypatch, "learn", state, "--review", marks(tmp_path / "r.csv", *said)) == 0
+        if expected is None:
+            assert fingerprint(state) == before
+        else:
+            assert places_of(state, image) == expected
+
+
+def test_an_image_that_another_class_has_seen_too_is_not_there_twice(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = write_images(tmp_path / "same", numbers_of(digits, 0)[:4], prefix="copy ")
+    assert command(monkeypatch, "learn", state, same, "--label", "1") == 0
+    review = marks(tmp_path / "r.csv", ("0/2.png", "0", "other", "1"))
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert places_of(state, numbers_of(digits, 0)[2]) == {"0": (OTHER, False), "1": (RIGHT, True)}
+    assert len(learner_in(state).seen("1")) == 20
+
+
 def test_a_review_of_images_that_are_gone_says_so(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -416,6 +474,17 @@ def test_a_review_of_images_that_are_gone_says_so(
         f"2 images are no longer where they came from, so they stay out: {first}, {second}." in capsys.readouterr().out
     )
     assert len(learner_in(state).seen("1")) == 16
+
+    # Nothing changes while they are gone; when one is back, the same review moves it.
+    before = fingerprint(state)
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert "says nothing new.\n1 image is no longer where it came from" in capsys.readouterr().out
+    assert fingerprint(state) == before
+    number = int(second.removeprefix("0/").removesuffix(".png"))
+    Image.fromarray(numbers_of(digits, 0)[number]).save(images / second)
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert "1 mark applied" in capsys.readouterr().out
+    assert len(learner_in(state).seen("1")) == 17
 
 
 def test_a_damaged_state_is_told_and_used(

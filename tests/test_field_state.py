@@ -227,9 +227,21 @@ def test_a_record_survives_a_file_and_names_are_unique(names: list[str]) -> None
     assert back.names() == seen.names()
     assert (back.digest == seen.digest).all()
     assert pack(back.tensors()) == pack(seen.tensors())
-    plain = [name for name in names if "(" not in name]
-    unique = Seen.nothing().extended(record(plain)).names()
-    assert len(set(unique)) == len(unique)
+    assert len(set(seen.names())) == len(names)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.sampled_from(["a", "a (2)", "a (3)", "a (2) (2)", "b"]), max_size=5), max_size=4))
+def test_names_stay_unique_and_as_they_are_when_more_come(batches: list[list[str]]) -> None:
+    """Two folders may have files of the same name, and a file may be called what a repeated name would be."""
+    seen = Seen.nothing()
+    for names in batches:
+        before = seen.names()
+        seen = seen.extended(record(names))
+        assert seen.names()[: len(before)] == before
+        assert len(set(seen.names())) == len(seen)
+    again = Seen.from_tensors(unpack(pack(seen.tensors())))
+    assert again.names() == seen.names()
 
 
 @settings(deadline=None)

@@ -224,8 +224,27 @@ def test_from_a_click_to_a_learner_that_has_learned_from_it(
     choose(browser, "which-mark", "applied")
     assert text(browser, "#counts").startswith("4 of 54 shown")
     assert {mark_of(browser, at) for at in range(4)} == {"right", "wrong", "other"}
-    browser.click(f"({cell(0)}).querySelector('.right')")
     assert not browser.happened(*ERRORS)
+
+    # What was moved can be moved on, from where it was; where it is already is no news.
+    choose(browser, "which-mark", "other")
+    choose(browser, "which-class", "0")
+    assert title_of(browser, 0) == second
+    assert text(browser, ".cell .badge") == f"→ {EVIL}, applied"
+    for target, news in ((2, ""), (1, "Export 1 mark")):
+        browser.click(f"({cell(0)}).querySelector('.other')")
+        assert browser.ask("document.querySelector('#picker-class').value") == "2"
+        browser.ask(f"document.querySelector('#picker-class').value = '{target}'")
+        browser.click("document.querySelector('#picker-move')")
+        assert text(browser, "#export") == (news or "Export marks")
+    browser.click("document.querySelector('#export')")
+    again = tmp_path / "again.csv"
+    again.write_text(browser.ask("document.querySelector('#csv').value"), encoding="utf-8", newline="")
+    assert command(monkeypatch, "learn", state, "--review", again, "--device", "cpu") == 0
+    learner = ContinualLearner.load(state, device="cpu")
+    assert not learner.seen(EVIL).kept[-1]
+    assert learner.seen("1").names()[-1] == second
+    assert learner.seen("1").kept[-1]
 
 
 def test_with_keys_alone(browser: Browser) -> None:
@@ -374,6 +393,7 @@ def test_of_ten_thousand_images_only_those_in_sight_are_elements(running: Browse
         other=np.repeat([1, 0], count // 2),
         other_probability=np.full(count, 0.7),
         mark=np.zeros(count, np.uint8),
+        moved=np.full(count, -1),
         thumbnails=[picture] * count,
         left_out=0,
     )

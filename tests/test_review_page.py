@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from continual_crust.data import Dataset
 from continual_crust.errors import InputError
-from continual_crust.field.seen import RIGHT, THUMBNAIL_SIDE, WRONG, Seen, thumbnail_of
+from continual_crust.field.seen import OTHER, RIGHT, THUMBNAIL_SIDE, WRONG, Seen, thumbnail_of
 from continual_crust.field.session import Session
 from continual_crust.field.state import Generation, StateFolder, seen_file
-from continual_crust.tensor_file import pack
 from continual_crust.report.review_data import ReviewData, ReviewedClass, review_data
 from continual_crust.report.review_page import page_html, write_review_page
 from continual_crust.report.review_sheets import COLUMNS, PER_SHEET, Sheets, sheets_of
+from continual_crust.tensor_file import pack
 from field_images import command, digit_folders, fingerprint
 
 EVIL = "\"><script>alert(1)</script><!--'&\u2028"
@@ -97,6 +97,7 @@ def some_data(names: list[str], classes: list[str], folder: str | None = None) -
         other=np.full(count, -1),
         other_probability=np.zeros(count),
         mark=np.zeros(count, np.uint8),
+        moved=np.full(count, -1),
         thumbnails=[b""] * count,
         left_out=0,
     )
@@ -128,6 +129,22 @@ def test_what_a_person_has_spoken_about_comes_last(state: Path, tmp_path: Path) 
     thrown_out = np.flatnonzero((data.label == 0) & ~data.kept)
     assert data.names[thrown_out[-1]] == seen.names()[out[0]]
     assert data.mark[thrown_out].tolist() == [0] * (len(out) - 1) + [WRONG]
+
+
+def test_what_was_moved_knows_where(state: Path, tmp_path: Path) -> None:
+    """The same pixels count as right in another class; of an image that never got there, nothing is known."""
+    newest = StateFolder(state).newest()
+    seen, there = newest.seen(0), newest.seen(1)
+    mark, digest = seen.mark.copy(), seen.digest.copy()
+    mark[3:5], digest[3] = OTHER, there.digest[7]
+    there.mark[7] = RIGHT
+    files = {name: (newest.path / name).read_bytes() for name in newest.checksums}
+    files[seen_file(0)] = pack(dataclasses.replace(seen, mark=mark, digest=digest).tensors())
+    files[seen_file(1)] = pack(there.tensors())
+    data = review_data(StateFolder(tmp_path / "S").write(files), most=100)
+    moved = dict(zip(data.names, data.moved.tolist(), strict=True))
+    assert moved.pop(seen.names()[3]) == 1
+    assert set(moved.values()) == {-1}
 
 
 def test_a_page_of_limited_size_shows_what_is_kept_and_the_most_doubtful(state: Path) -> None:

@@ -218,13 +218,15 @@ def _print_doubts(label: object, doubts: Sequence[Any], state: Path) -> None:
 def _print_reviewed(outcome: Outcome) -> None:
     for note in outcome.notes:
         _warn(note)
-    if not outcome.marked:
+    if outcome.marked:
+        marks, classes = _counted(outcome.marked, "mark", "marks"), _counted(len(outcome.reports), "class", "classes")
+        _say(f"{marks} applied, {classes} learned anew.")
+    else:
         _say("The review says nothing new.")
-        return
-    _say(f"{outcome.marked} marks applied, {len(outcome.reports)} classes learned anew.")
     if outcome.unreachable:
         names = ", ".join(outcome.unreachable[:3]) + (", …" if len(outcome.unreachable) > 3 else "")
-        _say(f"{_images(len(outcome.unreachable))} no longer where they came from, so they stay out: {names}.")
+        it, stays = ("it", "stays") if len(outcome.unreachable) == 1 else ("they", "stay")
+        _say(f"{_images(len(outcome.unreachable))} no longer where {it} came from, so {it} {stays} out: {names}.")
 
 
 def _print_skipped(skipped: Sequence[Skipped], say: Callable[[str], None]) -> None:
@@ -238,7 +240,11 @@ def _print_skipped(skipped: Sequence[Skipped], say: Callable[[str], None]) -> No
 
 
 def _images(count: int) -> str:
-    return "1 image is" if count == 1 else f"{count} images are"
+    return _counted(count, "image is", "images are")
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
 
 
 def _table(*headings: str) -> Table:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,82 +19,112 @@ from continual_crust.errors import InputError, unknown_name
 from continual_crust.field.core import FieldLearner, Incoming
 from continual_crust.field.folder import Form, image_files
 from continual_crust.field.review_file import Mark
-from continual_crust.field.rows import ArrayRows, Rows, StackedRows
-from continual_crust.field.seen import NO_MARK, OTHER, RIGHT, Seen, digest_of
+from continual_crust.field.rows import ArrayRows
+from continual_crust.field.seen import NO_MARK, OTHER, RIGHT, WRONG, Seen, digest_of
 
 
 class Review:
-    """Marks on their way into a learner's record, which changes only with :meth:`incoming`."""
+    """Marks on their way into a learner's record, which changes only with :meth:`incoming`.
+
+    An image is known by its pixels, wherever it is: of what was moved before, its old class's record and its new one's
+    both know. A later word about either undoes the move.
+    """
 
     def __init__(self, learner: FieldLearner) -> None:
         self._learner = learner
         self._names = {str(label): index for index, label in enumerate(learner.labels)}
         self._seen: dict[int, Seen] = {}
         self._rows: dict[int, dict[str, int]] = {}
-        self._moving: list[tuple[int, int, int]] = []
+        self._pixels: dict[int, dict[bytes, int]] = {}
+        self._entering: dict[tuple[int, int], int] = {}
+        """By class and row, the class whose memory the image is to enter."""
+        self._tried_again: set[tuple[int, int]] = set()
+        """Of these, the ones a review wanted before and could not find."""
         self.applied = 0
+        """Marks that said anything new."""
         self.emptied: set[int] = set()
-        """Classes whose memory loses an image."""
+        """Classes whose memory loses an image, or must keep one from now on."""
 
     def apply(self, mark: Mark) -> None:
         """Write one mark down, if it says anything new."""
         index = self._class(mark.label)
         seen, row = self._record(index), self._row(index, mark)
-        if seen.mark[row] == mark.mark:
-            return
         target = index if mark.new_label is None else self._class(mark.new_label)
-        self.applied += 1
+        elsewhere = dict(self._moved_to(index, row)) if seen.mark[row] == OTHER else {}
+        if seen.mark[row] == mark.mark and (mark.mark != OTHER or target in elsewhere):
+            return
+        if seen.mark[row] == mark.mark and not elsewhere and (index, row) not in self._entering:
+            self._tried_again.add((index, row))
+        else:
+            self.applied += 1
+        for other, there in elsewhere.items():
+            self._record(other).mark[there] = WRONG if mark.mark == WRONG else OTHER
+            self.emptied.add(other)
+        self._entering.pop((index, row), None)
         seen.mark[row] = mark.mark
+        if seen.kept[row]:
+            self.emptied.add(index)
         if mark.mark == RIGHT:
             seen.score[row] = 1
-            self.emptied |= {index} if seen.kept[row] else set()
-        elif seen.kept[row]:
-            self.emptied.add(index)
         if mark.mark == OTHER or (mark.mark == RIGHT and not seen.kept[row]):
-            self._moving.append((index, row, target))
+            self._entering[index, row] = target
 
     def incoming(self) -> tuple[Incoming, list[str]]:
         """The images that enter a class by these marks, and the names of those that cannot be found any more."""
         learner = self._learner
-        piles: list[Rows] = []
-        classes: list[int] = []
-        ids: list[int] = []
+        found: dict[tuple[int, int], NDArray[np.uint8]] = {}
         unreachable = []
         folders: dict[int, dict[str, Path]] = {}
-        for index, row, target in self._moving:
-            seen = self._record(index)
+        for (index, row), target in self._entering.items():
             image = self._image(index, row, folders)
             if image is None:
-                unreachable.append(seen.names()[row])
+                unreachable.append(self._record(index).names()[row])
                 continue
-            if target != index:
-                row = self._moved(index, row, target)
-            piles.append(ArrayRows(image[None]))
-            classes.append(target)
-            ids.append(row)
+            self.applied += (index, row) in self._tried_again
+            found[target, row if target == index else self._moved(index, row, target)] = image
         for index, seen in self._seen.items():
             kept = self._memory()[index].ids.cpu().numpy()
             seen.kept[:] = False
             seen.kept[kept[np.isin(seen.mark[kept], (NO_MARK, RIGHT))]] = True
             learner.seen = [*learner.seen[:index], seen, *learner.seen[index + 1 :]]
-        shape = learner.settings.image_shape
-        rows = StackedRows(piles) if piles else ArrayRows(np.zeros((0, *shape), np.uint8))
-        return Incoming(rows, np.array(classes, np.int64), np.array(ids, np.int64)), unreachable
+        images = np.array([*found.values()], np.uint8).reshape(-1, *learner.settings.image_shape)
+        classes, ids = np.array([*found], np.int64).reshape(-1, 2).T
+        return Incoming(ArrayRows(images), classes, ids), unreachable
 
     def _moved(self, index: int, row: int, target: int) -> int:
-        """Enter an image into another class's record; returns its row there."""
+        """Enter an image into another class's record, unless that has seen it too; returns its row there."""
         seen, there = self._record(index), self._record(target)
-        more = Seen.of([seen.files[row]], [seen.thumbnails[row]], seen.digest[row : row + 1], int(seen.batch[row]))
-        more.mark[0] = RIGHT
-        self._seen[target] = there.extended(more)
-        return len(there)
+        known = self._row_of(target, seen.digest[row].tobytes())
+        if known is None:
+            more = Seen.of([seen.files[row]], [seen.thumbnails[row]], seen.digest[row : row + 1], int(seen.batch[row]))
+            known, there = len(there), there.extended(more)
+            self._seen[target] = there
+            self._pixels[target][seen.digest[row].tobytes()] = known
+        there.mark[known], there.score[known] = RIGHT, 1
+        return known
+
+    def _moved_to(self, index: int, row: int) -> Iterator[tuple[int, int]]:
+        """Where else an image counts as right: class and row."""
+        digest = self._record(index).digest[row].tobytes()
+        for other in range(len(self._learner.labels)):
+            there = None if other == index else self._row_of(other, digest)
+            if there is not None and self._read(other).mark[there] == RIGHT:
+                yield other, there
+
+    def _row_of(self, index: int, digest: bytes) -> int | None:
+        """Where a class's record has the image of these pixels."""
+        if index not in self._pixels:
+            self._pixels[index] = {pixels.tobytes(): row for row, pixels in enumerate(self._read(index).digest)}
+        return self._pixels[index].get(digest)
 
     def _image(self, index: int, row: int, folders: dict[int, dict[str, Path]]) -> NDArray[np.uint8] | None:
-        """The pixels: from the memory if they are there, else from the file they once came from."""
-        kept = self._memory()[index].to("cpu")
-        place = (kept.ids == row).nonzero().flatten()
-        if len(place):
-            return kept.images[int(place[0])].numpy()
+        """The pixels: from any class's memory if they are there, else from the file they once came from."""
+        digest = self._record(index).digest[row].tobytes()
+        for label, kept in self._memory().items():
+            there = row if label == index else self._row_of(label, digest)
+            place = [] if there is None else (kept.ids == there).nonzero().flatten().tolist()
+            if place:
+                return kept.images[place[0]].cpu().numpy()
         seen, settings = self._record(index), self._learner.settings
         batch = int(seen.batch[row])
         if batch not in folders:
@@ -124,12 +155,16 @@ class Review:
 
     def _row(self, index: int, mark: Mark) -> int:
         if index not in self._rows:
-            self._rows[index] = {name: row for row, name in enumerate(self._record(index).names())}
+            self._rows[index] = {name: row for row, name in enumerate(self._read(index).names())}
         if mark.file not in self._rows[index]:
             raise InputError(
                 f"class '{mark.label}' never had an image '{mark.file}'; is this a review of another STATE?"
             )
         return self._rows[index][mark.file]
+
+    def _read(self, index: int) -> Seen:
+        """The class's record as it is by now, to be looked at only."""
+        return self._seen[index] if index in self._seen else self._learner.seen[index]
 
     def _record(self, index: int) -> Seen:
         """The class's record, as a copy that may be changed."""

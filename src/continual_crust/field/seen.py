@@ -6,7 +6,7 @@ The images themselves are not needed again; this is what a person needs to look 
 | column | type | meaning |
 | --- | --- | --- |
 | `names`, `name_ends` | U8, I64 | file names, UTF-8, one after another; `name_ends[i]` is where the i-th stops |
-| `repeat` | I32 | 1; or 2, 3, … where the class already had an image of that name, from another folder |
+| `repeat` | I32 | 1; or 2, 3, … where the class already had an image of that name, as from another folder |
 | `batch` | I32 | which call of `learn` brought it; index into the manifest's `batches` |
 | `kept` | BOOL | whether it is in the memory now |
 | `score` | F32 | how likely the given label is right, 0 to 1; 1 for what a person marked as right |
@@ -89,24 +89,23 @@ class Seen:
 
     def names(self) -> list[str]:
         """What each image is called on screen and in a review file: unique within the class."""
-        return [
-            file if again == 1 else f"{file} ({again})"
-            for file, again in zip(self.files, self.repeat.tolist(), strict=True)
-        ]
+        return [_called(file, again) for file, again in zip(self.files, self.repeat.tolist(), strict=True)]
 
     def digests(self) -> set[bytes]:
         """Of all images, to tell which ones are new."""
         return {row.tobytes() for row in self.digest}
 
     def extended(self, more: Seen) -> Seen:
-        """These images and then `more`, whose names are counted on where they are taken."""
-        counts: dict[str, int] = {}
-        for file, again in zip(self.files, self.repeat.tolist(), strict=True):
-            counts[file] = max(counts.get(file, 0), again)
-        repeat = []
+        """These images and then `more`, whose names get a number where they are taken."""
+        taken, counts, repeat = set(self.names()), dict[str, int](), []
         for file in more.files:
-            counts[file] = counts.get(file, 0) + 1
-            repeat.append(counts[file])
+            again = counts.get(file, 0) + 1
+            # A file may really be called 'a.png (2)', so counting alone could meet a name that is taken.
+            while (name := _called(file, again)) in taken:
+                again += 1
+            counts[file] = again
+            taken.add(name)
+            repeat.append(again)
         more = replace(more, repeat=np.array(repeat, np.int32))
         joined: dict[str, Any] = {}
         for field in fields(self):
@@ -159,6 +158,10 @@ _COLUMNS: dict[str, tuple[torch.dtype, int | None]] = {
     "mark": (torch.uint8, None),
     "digest": (torch.uint8, _DIGEST_BYTES),
 }
+
+
+def _called(file: str, again: int) -> str:
+    return file if again == 1 else f"{file} ({again})"
 
 
 def _laid_out(pieces: Sequence[bytes]) -> tuple[Tensor, Tensor]:

@@ -125,9 +125,9 @@ class Session:
                 review = Review(learner)
                 for mark in marks:
                     review.apply(mark)
-                if not review.applied:
-                    return Outcome(notes=notes)
                 incoming, unreachable = review.incoming()
+                if not review.applied:
+                    return Outcome(unreachable=unreachable, notes=notes)
                 also = sorted(review.emptied)
                 reports = self._taught(learner, incoming, also) if len(incoming.ids) or also else []
                 self.state.write(learner.files())

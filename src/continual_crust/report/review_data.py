@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from continual_crust.errors import InputError
 from continual_crust.field.persistence import noise_from
-from continual_crust.field.seen import NO_MARK, Seen
+from continual_crust.field.seen import NO_MARK, OTHER, RIGHT, Seen
 from continual_crust.field.state import Damaged, Generation
 
 
@@ -56,6 +56,8 @@ class ReviewData:
     other_probability: NDArray[np.float64]
     mark: NDArray[np.uint8]
     """What a person said before: as in `continual_crust.field.seen`."""
+    moved: NDArray[np.int64]
+    """The class an image was moved to, and counts as right in; -1 if it was not."""
     thumbnails: list[bytes]
     left_out: int
     """Images that are not shown; each is thrown out and less doubtful than any that is shown thrown out."""
@@ -104,6 +106,7 @@ def review_data(generation: Generation, most: int) -> ReviewData:
         other=other[shown],
         other_probability=_share(_column(records, "other_probability"))[shown],
         mark=mark[shown],
+        moved=_moved(records)[shown],
         thumbnails=[records[index].thumbnails[at] for index, at in places],
         left_out=len(label) - len(shown),
     )
@@ -123,6 +126,20 @@ def _source(batch: dict[str, Any]) -> str | None:
 def _column(records: Sequence[Seen], name: str) -> NDArray[Any]:
     none = getattr(Seen.nothing(), name)
     return np.concatenate([none, *(getattr(seen, name) for seen in records)])
+
+
+def _moved(records: Sequence[Seen]) -> NDArray[np.int64]:
+    """For each image that a person moved, the class in which the same pixels count as right."""
+    right = {
+        seen.digest[row].tobytes(): index
+        for index, seen in enumerate(records)
+        for row in np.flatnonzero(seen.mark == RIGHT).tolist()
+    }
+    places = [np.full(len(seen), -1, np.int64) for seen in records]
+    for seen, moved in zip(records, places, strict=True):
+        for row in np.flatnonzero(seen.mark == OTHER).tolist():
+            moved[row] = right.get(seen.digest[row].tobytes(), -1)
+    return np.concatenate([np.arange(0), *places])
 
 
 def _share(values: NDArray[Any]) -> NDArray[np.float64]:

@@ -39,7 +39,8 @@
   };
 
   /** Whether a mark says more than the learner was told before. */
-  const isNews = (id, mark) => Math.min(mark, OTHER) !== data.mark[id];
+  const isNews = (id, mark) =>
+    Math.min(mark, OTHER) !== data.mark[id] || (mark >= OTHER && data.moved[id] !== mark - OTHER);
 
   const guarded = (action) => {
     try {
@@ -366,7 +367,8 @@
     const mark = marks[id] || data.mark[id];
     if (mark === NONE) return "";
     const before = marks[id] === NONE ? ", applied" : "";
-    if (mark >= OTHER) return marks[id] === NONE ? "moved, applied" : `→ ${classes[mark - OTHER].name}`;
+    const to = classes[marks[id] === NONE ? data.moved[id] : mark - OTHER];
+    if (mark >= OTHER) return (to ? `→ ${to.name}` : "moved") + before;
     return (mark === RIGHT ? "✓ right" : "✗ wrong") + before;
   };
 
@@ -477,20 +479,16 @@
   let picking = null;
 
   /** Ask which class images belong to; `then` is called once it is told. */
-  const pick = (asked, then = () => {}) => {
+  const pick = (ids, then = () => {}) => {
     if (classes.length < 2) return;
-    // What was moved lies with its new class now, and can be marked there.
-    const ids = asked.filter((id) => data.mark[id] !== OTHER);
-    if (!ids.length) {
-      say("This image was moved before; look for it in its new class.");
-      return;
-    }
     picking = { ids, then };
     const own = new Set(ids.map((id) => data.label[id])), first = ids[0];
+    const before = data.moved[first] < 0 ? data.other[first] : data.moved[first];
+    const suggested = marks[first] >= OTHER ? marks[first] - OTHER : before;
     choice.replaceChildren(...classes.flatMap((entry, index) => {
       if (own.size === 1 && own.has(index)) return [];
       const option = new Option(entry.name, String(index));
-      option.selected = index === (marks[first] >= OTHER ? marks[first] - OTHER : data.other[first]);
+      option.selected = index === suggested;
       return [option];
     }));
     if (choice.selectedIndex < 0) choice.selectedIndex = 0;

@@ -177,6 +177,7 @@ def _for_script(data: ReviewData, sheets: Sheets, state: str) -> dict[str, Any]:
         "other": data.other.tolist(),
         "probability": _short(data.other_probability.tolist()),
         "mark": data.mark.tolist(),
+        "moved": data.moved.tolist(),
         "sheet": {
             "width": sheets.width,
             "height": sheets.height,
