@@ -13,9 +13,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from continual_crust.cli import app
 from continual_crust.data import load_dataset, pathmnist
 from continual_crust.errors import InputError
+from continual_crust.studies.result import RunResult
+from continual_crust.studies.study import find_study
 
 Arrays = dict[str, np.ndarray]
 
@@ -194,3 +198,30 @@ def test_the_download_says_which_package_it_needs(tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "medmnist", None)
     with pytest.raises(InputError, match=r"pip install 'continual-crust\[medmnist\]'"):
         load_dataset("pathmnist", tmp_path, download=True)
+
+
+def run_study(data: Path, out: Path) -> RunResult:
+    """The shipped study on whatever npz lies in a folder, as short as can be."""
+    text = find_study("pathmnist_label_256")[1]
+    for whole, part in (
+        (text[text.index("methods:") : text.index("noise:")], "methods: [crust]\n"),
+        ("levels: [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]", "levels: [0.4]"),
+        ("memory: [256]", "memory: [1]"),
+        ("seeds: 5", "seeds: 1\noverrides: {phase1_epochs: 1, phase2_epochs: 1, first_classes: 7}"),
+    ):
+        assert text.count(whole) == 1
+        text = text.replace(whole, part)
+    (out / "short.yaml").write_text(text)
+    options = ["--data-root", str(data), "--out", str(out), "--device", "cpu", "--workers", "1"]
+    command = ["study", "run", str(out / "short.yaml"), *options]
+    assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
+    (result,) = (out / "pathmnist_label_256" / "runs").glob("*/result.json")
+    return RunResult.read(result)
+
+
+def test_its_study_runs_from_the_file_to_the_result(tmp_path: Path) -> None:
+    write(tmp_path / "data" / "pathmnist.npz", arrays(train=36, test=9))
+    result = run_study(tmp_path / "data", tmp_path)
+    assert sorted(len(group) for group in result.experiences) == [1, 1, 7]
+    assert result.memory_sizes == dict.fromkeys(pathmnist.CLASS_NAMES, 1)
+    assert result.noise == "label:0.4"

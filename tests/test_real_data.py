@@ -11,6 +11,8 @@ import torch
 
 from continual_crust.data import load_dataset
 from continual_crust.errors import InputError
+from continual_crust.report.study_report import write_report
+from test_pathmnist import run_study
 
 VARIABLE = "CONTINUAL_CRUST_DATA"
 
@@ -55,26 +57,40 @@ def test_mstar() -> None:
     assert (len(dataset.train_labels), len(dataset.test_labels)) == (2_747, 2_425)
 
 
-def test_pathmnist_sample(tmp_path: Path) -> None:
+def pathmnist_sample() -> Path:
     samples = sorted((real("pathmnist") / "pathmnist").glob("pathmnist_train_*.npz"))
     if not samples:
         pytest.skip(f"{VARIABLE} names a folder without a sample of PathMNIST's training images")
-    (tmp_path / "pathmnist.npz").symlink_to(samples[0])
+    return samples[0]
+
+
+def divide(sample: Path, folder: Path, train: slice, test: slice) -> tuple[np.ndarray, np.ndarray]:
+    """Make a set for training and testing from training images alone."""
+    with np.load(sample, allow_pickle=False) as arrays:
+        images, labels = arrays["train_images"], arrays["train_labels"]
+    parts = {"train": train, "test": test}
+    divided = {f"{name}_images": images[part] for name, part in parts.items()}
+    np.savez(folder / "pathmnist.npz", **divided, **{f"{name}_labels": labels[part] for name, part in parts.items()})
+    return images, labels
+
+
+def test_pathmnist_sample(tmp_path: Path) -> None:
+    (tmp_path / "pathmnist.npz").symlink_to(pathmnist_sample())
     with pytest.raises(InputError, match="holds no test_labels"):
         load_dataset("pathmnist", tmp_path)
-    with np.load(samples[0], allow_pickle=False) as sample:
-        images, labels = sample["train_images"], sample["train_labels"]
     (tmp_path / "pathmnist.npz").unlink()
-    np.savez(
-        tmp_path / "pathmnist.npz",
-        train_images=images[:600],
-        train_labels=labels[:600],
-        test_images=images[600:],
-        test_labels=labels[600:],
-    )
+    images, labels = divide(pathmnist_sample(), tmp_path, slice(600), slice(600, None))
     dataset = load_dataset("pathmnist", tmp_path)
     assert torch.equal(dataset.train_images, torch.from_numpy(images[:600]).permute(0, 3, 1, 2))
     assert dataset.test_labels.tolist() == labels[600:, 0].tolist()
+
+
+def test_the_study_of_pathmnist_runs_on_its_sample(tmp_path: Path) -> None:
+    divide(pathmnist_sample(), tmp_path, slice(200), slice(900, None))
+    result = run_study(tmp_path, tmp_path)
+    assert len(result.memory_sizes) == 9
+    assert 0 <= result.accuracy <= 1
+    assert "PathMNIST+" in write_report(tmp_path / "pathmnist_label_256", None).read_text()
 
 
 def test_pathmnist_source_patches_as_a_folder(tmp_path: Path) -> None:
