@@ -83,6 +83,13 @@ def test_doing_it_twice_or_in_another_order_changes_nothing(tmp_path: Path, kept
     assert all(text.count("\n") == len(json.loads(text)) + 2 for text in once.values())  # a line for each run
 
 
+def test_what_was_collected_elsewhere_can_be_collected(tmp_path: Path, kept: Path) -> None:
+    collect([one(tmp_path / "a")], tmp_path / "elsewhere")
+    assert collect([tmp_path / "elsewhere"], kept) == {"added": 1}
+    assert contents(kept) == contents(tmp_path / "elsewhere")
+    assert collect([tmp_path / "a", tmp_path / "elsewhere"], kept) == {"known": 2}
+
+
 def test_a_known_run_with_another_end_is_an_error_that_names_it(tmp_path: Path, kept: Path) -> None:
     collect([one(tmp_path / "a", 0.8)], kept)
     before = contents(kept)

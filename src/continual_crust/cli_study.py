@@ -145,7 +145,10 @@ def status(
 @app.command()
 def collect(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER...", help="Folders of studies, or folders of such folders.")
+        list[Path],
+        typer.Argument(
+            metavar="FOLDER...", help="Folders of studies, folders of such folders, or folders of collected results."
+        ),
     ],
     into: Annotated[Path, typer.Option(help="Folder in which results accumulate.")],
     replace: Annotated[

@@ -110,6 +110,7 @@ class Collected:
 def collect(sources: Iterable[Path], folder: Path, replace: bool = False) -> Counter[str]:
     """Merge all finished runs below some folders into a folder of collected results.
 
+    A source may be such a folder itself: what was collected on another machine is a handful of small files.
     Everything is read and checked before anything is written, each file is written whole, and doing it twice changes
     nothing.
 
@@ -151,6 +152,9 @@ def collect(sources: Iterable[Path], folder: Path, replace: bool = False) -> Cou
 
 def _finished(sources: Iterable[Path]) -> Iterator[Row]:
     for source in sources:
+        if any(source.glob("*-*.json")):
+            yield from Collected.read(source).rows.values()
+            continue
         folders = sorted({path.parent for path in source.rglob("result.json")})
         if not folders:
             raise InputError(f"there is no finished run below {source}; give the folder of a study, or one of studies.")
