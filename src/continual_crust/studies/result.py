@@ -47,8 +47,7 @@ class RunResult:
     memory_sizes: dict[str, int] = field(default_factory=dict)
     """Samples kept of each class, by class name; CosineCRUST may keep fewer than allowed."""
     revision: str = "2"
-    """State of the program, see :func:`continual_crust.studies.study.revision_of`. It was not stored before the second
-    one."""
+    """State of the program, see :func:`continual_crust.studies.study.revision_of`; "2" in results that do not tell."""
 
     def write(self, path: Path) -> None:
         """Store as JSON; NaN, which JSON lacks, becomes null."""
