@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import math
 import sys
+from types import ModuleType
 
 import pytest
 import torch
@@ -164,8 +167,60 @@ def test_as_many_references_as_points_is_exact() -> None:
     assert torch.equal(centrality(points, 30, references=200).indices, centrality(points, 30).indices)
 
 
-def test_kernels_are_not_used_on_a_cpu() -> None:
-    assert not fused.usable(DistanceTable(prepared(spread(50, 3))))
+def few_places(count: int, dimensions: int) -> torch.Tensor:
+    """Many points that are equal to one another."""
+    return spread(count // 20, dimensions)[torch.arange(count) % (count // 20)]
+
+
+COMPILED_CASES = {
+    "spread": (spread(1237, 16), None),
+    "collapsed": (collapsed(1237, 16), None),
+    "duplicates": (few_places(1237, 4), None),
+    "one point": (spread(1, 4), None),
+    "all in one place": (torch.ones(40, 3), None),
+    "more clients than candidates": (spread(1500, 8), spread(301, 8, seed=3)),
+    "more candidates than clients": (spread(301, 8), spread(1500, 8, seed=3)),
+}
+
+
+@pytest.mark.parametrize("case", list(COMPILED_CASES))
+def test_compiled_picks_are_the_plain_picks(case: str) -> None:
+    pytest.importorskip("numba")
+    clients, candidates = COMPILED_CASES[case]
+    table = DistanceTable(prepared(clients), None if candidates is None else prepared(candidates), keep=True)
+    tie, size = int(TIE * table.farthest), min(100, table.shape[1])
+    plain, read = plain_picks(table, tie, size), table.read
+    for ours, expected in zip(fused.picks(table, tie, size), plain, strict=True):
+        assert torch.equal(ours, expected)
+    assert table.read == 2 * read
+
+
+def test_large_tables_are_chosen_from_by_compiled_kernels() -> None:
+    pytest.importorskip("numba")
+    side = math.isqrt(fused.SMALLEST_ON_CPU)
+    assert fused.usable(DistanceTable(spread(side + 1, 2)))
+    assert not fused.usable(DistanceTable(spread(side - 1, 2)))
+    assert not fused.usable(DistanceTable(spread(side + 1, 2), keep=False))
+
+
+@pytest.mark.parametrize("fault", ["missing", "broken"])
+def test_picks_are_the_same_without_a_compiler(
+    fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    points = spread(math.isqrt(fused.SMALLEST_ON_CPU) + 1, 8)
+    expected = facility_location(points, 30)
+
+    def refuse(compiler: str) -> ModuleType:
+        raise ImportError(f"no {compiler} today")
+
+    monkeypatch.setattr(fused, "_works", fused._works.__wrapped__)
+    if fault == "missing":
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    else:
+        monkeypatch.setattr(fused, "kernels", refuse)
+    found = facility_location(points, 30)
+    assert all(torch.equal(getattr(found, name), getattr(expected, name)) for name in ("indices", "weights", "gains"))
+    assert ("no numba today" in caplog.text) == (fault == "broken")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -185,4 +240,4 @@ def test_centrality_tells_collapsed_points_apart() -> None:
     points.left[:380] *= 1e-7
     dense = points.multiplied_out().double()
     truth = torch.cdist(dense, dense, compute_mode="donot_use_mm_for_euclid_dist").sum(dim=1).argsort()[:50]
-    assert len(set(truth.tolist()) & set(centrality(points, 50).indices.tolist())) >= 40
+    assert len(set(truth.tolist()) & set(centrality(points, 50, resolution=0).indices.tolist())) >= 40

@@ -1,4 +1,4 @@
-"""Greedy picks on a GPU in two launches each, where Triton is there; the same answers as without it."""
+"""Greedy picks by compiled kernels, where there are some: Triton's on a GPU, Numba's on a CPU. The same answers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ from torch import Tensor
 from continual_crust.selection.distance_table import DistanceTable
 
 LOG = logging.getLogger(__name__)
-LARGEST = 1 << 20
+COMPILERS = {"cuda": "triton", "cpu": "numba"}
+LARGEST_ON_GPU = 1 << 20
 """How many candidates one block of threads may look through in each step before that takes longer than it saves."""
+SMALLEST_ON_CPU = 1 << 21
+"""From how many distances on compiled picks are worth the second that it takes to import Numba."""
 
 
 def usable(table: DistanceTable) -> bool:
-    """Whether the kernels can run for this table: on a GPU, all distances in memory, Triton installed and working."""
-    if table.device.type != "cuda" or table.kept is None or 0 in table.shape or table.shape[1] > LARGEST:
+    """Whether a kernel can run for this table: all distances in memory, a compiler installed and working."""
+    if table.kept is None or 0 in table.shape or table.device.type not in COMPILERS:
+        return False
+    if table.device.type == "cuda" and table.shape[1] > LARGEST_ON_GPU:
+        return False
+    if table.device.type == "cpu" and table.kept.numel() < SMALLEST_ON_CPU:
         return False
     return _works(table.device)
 
@@ -28,27 +35,39 @@ def usable(table: DistanceTable) -> bool:
 def picks(table: DistanceTable, tie: int, size: int) -> tuple[Tensor, Tensor]:
     """Indices of the greedy picks and their gains, in the table's units."""
     assert table.kept is not None
-    with torch.cuda.device(table.device):
-        indices, won = kernels().greedy(table.kept, table.symmetric, table.totals, table.farthest, tie, size)
+    indices, won, read = _greedy(table.kept, table.symmetric, table.totals, table.farthest, tie, size)
+    table.read += read
     return indices, won
 
 
-def kernels() -> ModuleType:
-    """The module with the kernels. It imports Triton, which need not be installed."""
-    return importlib.import_module("continual_crust.selection.triton_kernels")
+def kernels(compiler: str) -> ModuleType:
+    """The module with the kernels. It imports their compiler, which need not be installed."""
+    return importlib.import_module(f"continual_crust.selection.{compiler}_kernels")
+
+
+def _greedy(
+    table: Tensor, symmetric: bool, totals: Tensor, farthest: int, tie: int, size: int
+) -> tuple[Tensor, Tensor, int]:
+    """Indices, gains, and how many distances were read, as far as that was counted."""
+    greedy = kernels(COMPILERS[table.device.type]).greedy
+    if table.is_cuda:
+        with torch.cuda.device(table.device):
+            return *greedy(table, symmetric, totals, farthest, tie, size), 0
+    indices, won, read = greedy(table.numpy(), symmetric, totals.numpy(), farthest, tie, size)
+    return torch.from_numpy(indices), torch.from_numpy(won), read
 
 
 @functools.cache
 def _works(device: torch.device) -> bool:
-    """Whether Triton can build and run the kernels here, tried once on four points; it needs a C compiler."""
-    if importlib.util.find_spec("triton") is None:
+    """Whether the kernels can be built and run here, tried once on four points; Triton needs a C compiler."""
+    compiler = COMPILERS[device.type]
+    if importlib.util.find_spec(compiler) is None:
         return False
     try:
         distances = torch.tensor([[0, 1, 2, 9], [1, 0, 1, 9], [2, 1, 0, 9], [9, 9, 9, 0]], dtype=torch.int32)
         distances = distances.to(device)
-        with torch.cuda.device(device):
-            indices, won = kernels().greedy(distances, True, distances.sum(dim=0), 9, 0, 2)
+        indices, won, _ = _greedy(distances, True, distances.sum(dim=0), 9, 0, 2)
         return bool(indices.tolist() == [1, 3] and won.tolist() == [25, 9])
     except Exception as error:  # whatever a compiler, a driver or a version may raise: there is another way
-        LOG.warning("Triton cannot be used for selection (%s); the same picks take longer.", error)
+        LOG.warning("%s cannot be used for selection (%s); the same picks take longer.", compiler.capitalize(), error)
         return False

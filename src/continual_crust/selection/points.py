@@ -54,6 +54,9 @@ def prepared(points: Points) -> Points:
     for part in parts:
         if part.ndim != 2:
             raise InputError(f"points must have shape (n, d), not {tuple(part.shape)}; flatten each sample to a row.")
+        # A sum over a row tells of NaN and infinity in it; only where one does is each number looked at.
+        if torch.isfinite(part.sum(dim=1)).all():
+            continue
         bad = ~torch.isfinite(part).all(dim=1)
         if bad.any():
             raise InputError(
@@ -73,8 +76,10 @@ def prepared(points: Points) -> Points:
 def squared_norms(points: Points) -> Tensor:
     """Squared length of each point."""
     if isinstance(points, FactoredPoints):
-        return points.left.square().sum(1) * points.right.square().sum(1)
-    return points.square().sum(1)
+        return squared_norms(points.left) * squared_norms(points.right)
+    # In blocks: the squares of all points at once would be written to main memory and read from there again.
+    parts = [points[rows].square().sum(1) for rows in blocks(len(points), points.shape[1], points.device)]
+    return torch.cat(parts) if parts else points.new_zeros(0)
 
 
 def inner_products(a: Points, b: Points) -> Tensor:
