@@ -124,6 +124,18 @@ def test_centrality_takes_the_smallest_total_distances() -> None:
     assert centrality(points, 30).indices.tolist() == totals.argsort()[:30].tolist()
 
 
+def test_centrality_takes_what_single_precision_cannot_tell_apart_in_its_order() -> None:
+    """Gradients of a network that has fitted its data: most nearly zero, some wrong labels far away."""
+    fitted = 1e-9 * torch.linspace(1, -1, 80)[:, None] * torch.ones(1, 3)
+    wrong = torch.rand(10, 3, generator=torch.Generator().manual_seed(0)) + 1
+    points = torch.cat([wrong, -wrong, fitted])
+    assert centrality(points, 30).indices.tolist() == list(range(20, 50))
+    middle = crust(points, 30, rule="exact_centrality").indices
+    assert set(middle.tolist()) == set(centrality(points, 30, resolution=0).indices.tolist())
+    assert set(middle.tolist()) != set(range(20, 50))
+    assert (middle >= 20).all()
+
+
 def test_centrality_avoids_what_facility_location_buys() -> None:
     """A tight clean cluster and scattered noise: one rule stays inside, the other pays for coverage."""
     points = torch.cat([0.05 * random_points(60, 4), 3 * random_points(40, 4, seed=1)])

@@ -6,6 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from continual_crust.errors import InputError
+from continual_crust.models import simple_cnn_fused
+
+DROPPED = (0.25, 0.5)
+"""Shares that dropout takes away, after pooling and before the head."""
 
 
 class SimpleCNN(nn.Module):
@@ -30,17 +34,26 @@ class SimpleCNN(nn.Module):
             nn.ReLU(),
             nn.MaxPool2d(2),
             nn.AdaptiveAvgPool2d(12) if shrink else nn.Identity(),
-            nn.Dropout(0.25),
+            nn.Dropout(DROPPED[0]),
             nn.Flatten(),
             nn.Linear(64 * (144 if shrink else pooled[0] * pooled[1]), 128),
             nn.ReLU(),
-            nn.Dropout(0.5),
+            nn.Dropout(DROPPED[1]),
         )
         self.head = nn.Linear(128, classes)
+        self._shrinks = shrink
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.body(images))
+        logits: Tensor = self.head(self._features(images))
         return logits
+
+    def _features(self, images: Tensor) -> Tensor:
+        if not self.training or self._shrinks or not simple_cnn_fused.usable(images):
+            features: Tensor = self.body(images)
+            return features
+        layers = (self.body[0], self.body[2], self.body[8])
+        parameters = tuple(parameter for layer in layers for parameter in layer.parameters())
+        return simple_cnn_fused.body(images, parameters, DROPPED)
 
 
 def simple_cnn(image_shape: tuple[int, int, int], classes: int, pretrained: bool) -> nn.Module:

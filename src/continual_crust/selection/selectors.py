@@ -44,7 +44,8 @@ class SelectorConfig:
     name: str = "crust"
     """One of ``SELECTORS``."""
     rule: str = "centrality"
-    """Inside CRUST and CosineCRUST: ``centrality`` (CRUST as released) or ``facility_location`` (as written)."""
+    """Inside CRUST and CosineCRUST: ``centrality`` (CRUST as released), ``exact_centrality`` (without its rounding) or
+    ``facility_location`` (as written)."""
     space: GradientSpace = GradientSpace.PARAMETERS
     """Inside CRUST and CosineCRUST: which gradients are compared."""
     clusters: int = 10
