@@ -13,7 +13,8 @@ from continual_crust.errors import InputError
 from continual_crust.evaluation import accuracies, average_accuracy, mean_purity, purity_per_class
 from continual_crust.models import build_model
 from continual_crust.selection.selectors import SELECTORS, SelectorConfig
-from continual_crust.strategies import STRATEGIES, Oracle, Strategy, Training, strategy_named
+from continual_crust.strategies import STRATEGIES, Oracle, Strategy, Training, strategy_named, training
+from continual_crust.strategies.adam import Adam
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.sift import SiftOptions
 from continual_crust.strategies.training import Phase
@@ -102,8 +103,7 @@ def test_phases_select_and_train_as_often_as_asked(few_digits: Dataset, monkeypa
 
 def test_each_phase_has_a_fresh_optimizer(few_digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    adam = torch.optim.Adam
-    monkeypatch.setattr(torch.optim, "Adam", lambda *args, **kwargs: (made.append(1), adam(*args, **kwargs))[1])
+    monkeypatch.setattr(training, "Adam", lambda *args: (made.append(1), Adam(*args))[1])
     learned("crust", few_digits)
     assert len(made) == 2 * 3
 

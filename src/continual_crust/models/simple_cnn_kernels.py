@@ -21,9 +21,13 @@ FIRST, SECOND, UNITS = 32, 64, 128
 BLOCKED = tl.constexpr(4)
 SPLITS_OF = 128
 """Inputs of the linear layer that one program sums over."""
+CELLS, PIXELS, SUMMED = 32, 128, 64
+"""Pooled values, pixels and summed pixels that one program of the second convolution takes at a time."""
+FORWARD, BACKWARD, WEIGHTS = ({"num_warps": 4, "num_stages": 3} for _ in range(3))
+"""How its three kernels are built."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pixels"])
 def _first_forward(
     images, weight, bias, hidden, pixels, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, PIXELS: tl.constexpr
 ):
@@ -40,7 +44,7 @@ def _first_forward(
     tl.store(hidden + pixel[:, None] * 32 + channel[None, :], tl.maximum(total, 0), mask=inside[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["cells"])
 def _second_forward(
     hidden,
     taps,
@@ -90,7 +94,7 @@ def _second_forward(
     tl.store(code + at, tl.where(alive, which, BLOCKED).to(tl.int8), mask=known)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch"])
 def _linear_forward(pooled, weight, parts, batch, inputs, BATCH: tl.constexpr, SPLIT: tl.constexpr):
     """One stretch of the sum over inputs."""
     sample = tl.program_id(1) * BATCH + tl.arange(0, BATCH)
@@ -107,7 +111,7 @@ def _linear_forward(pooled, weight, parts, batch, inputs, BATCH: tl.constexpr, S
     tl.store(parts + at, total, mask=here)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch"])
 def _linear_finish(
     parts,
     bias,
@@ -131,7 +135,7 @@ def _linear_finish(
     tl.store(features + sample * 128 + unit, tl.where(kept & (total > 0), total / (1 - rate), 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch"])
 def _linear_backward(
     upstream,
     features,
@@ -189,7 +193,7 @@ def _spread(passed, code, spread, H: tl.constexpr, W: tl.constexpr, CELLS: tl.co
         tl.store(at, tl.where(which == quarter, value, 0), mask=inside[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pixels"])
 def _second_backward(spread, taps, hidden, error, pixels, H: tl.constexpr, W: tl.constexpr, PIXELS: tl.constexpr):
     """Gradient at the first convolution's output, before its rectifier."""
     pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
@@ -279,9 +283,10 @@ def forward(
     taps = second[0].permute(2, 3, 1, 0).contiguous()
     pooled = images.new_empty(batch, inputs)
     code = torch.empty_like(pooled, dtype=torch.int8)
-    _second_forward[(triton.cdiv(batch * cells, 32),)](
-        hidden, taps, second[1], chance, pooled, code, batch * cells, chance.shape[1], rates[0], height, width, 32
-    )
+    _second_forward[(triton.cdiv(batch * cells, CELLS),)](
+        hidden, taps, second[1], chance, pooled, code, batch * cells, chance.shape[1], rates[0], height, width, CELLS,
+        **FORWARD,
+    )  # fmt: skip
     splits, tiles = triton.cdiv(inputs, SPLITS_OF), triton.cdiv(batch, 32)
     parts = images.new_empty(splits, batch, UNITS)
     _linear_forward[(splits, tiles)](pooled, linear[0], parts, batch, inputs, 32, SPLITS_OF)
@@ -319,10 +324,12 @@ def backward(
     _spread[(batch, triton.cdiv(inputs // SECOND, 32))](passed, code, spread, height, width, 32)
     error = torch.empty_like(hidden)
     pixels = hidden.numel() // FIRST
-    _second_backward[(triton.cdiv(pixels, 128),)](spread, taps, hidden, error, pixels, height, width, 128)
+    _second_backward[(triton.cdiv(pixels, PIXELS),)](
+        spread, taps, hidden, error, pixels, height, width, PIXELS, **BACKWARD
+    )
     length = 18496 + (channels * 9 + 1) * FIRST
     parts = images.new_empty(batch, length)
-    _second_weights[(batch, 9)](spread, hidden, parts, length, height, width, 64)
+    _second_weights[(batch, 9)](spread, hidden, parts, length, height, width, SUMMED, **WEIGHTS)
     rows = max(16, triton.next_power_of_2(channels * 9 + 1))
     _first_weights[(batch,)](images, error, parts, length, height, width, channels, rows, 64)
     total = parts.sum(dim=0)

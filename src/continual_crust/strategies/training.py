@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError, check_types, unknown_name
 from continual_crust.randomness import PrivateRandomness
+from continual_crust.strategies.adam import Adam
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.recorded_steps import RecordedSteps
 
@@ -101,13 +102,7 @@ class Phase:
         if training.batch_size < self._smallest_batch:
             raise InputError("batch normalisation cannot learn from batches of one sample; use --batch-size 2 or more.")
         on_cuda = network.device.type == "cuda"
-        self._optimizer = torch.optim.Adam(
-            network.model.parameters(),
-            lr=training.learning_rate,
-            weight_decay=training.weight_decay,
-            fused=True,
-            capturable=on_cuda,
-        )
+        self._optimizer = Adam(list(network.model.parameters()), training.learning_rate, training.weight_decay)
         self._loss_sum = torch.zeros((), device=network.device)
         self._recorded = RecordedSteps(self._step, self._batch_size, self._drawing) if on_cuda else None
 
