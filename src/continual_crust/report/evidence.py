@@ -128,8 +128,10 @@ def name_of(config: RunConfig) -> str:
     read = {"name"} | SETTINGS_READ.get(config.selector.name, SELECTOR_FIELDS)
     differing = {name: value for name, value in _differing(config.selector, default).items() if name in read}
     if config.method == "crust":
-        differing.pop("rule", None)
-        name += " as written" if config.selector.rule == "facility_location" else " as released"
+        as_written = config.selector.rule == "facility_location"
+        name += " as written" if as_written else " as released"
+        if as_written:
+            differing.pop("rule", None)
     differing |= _differing(options_of(config.method, config.options), options_of(config.method, {}))
     return ", ".join([name, *(_setting(key, value) for key, value in differing.items())])
 
