@@ -26,6 +26,7 @@ from continual_crust.field.seen import OTHER, RIGHT, WRONG, digest_of
 from continual_crust.field.session import Session
 from continual_crust.field.state import StateFolder
 from continual_crust.field.strategy import FieldCrust
+from continual_crust.strategies.training import Phase, Trainable
 from field_images import QUICK, command, digit_folders, fingerprint, numbers_of, write_images
 from unprivileged import permissions_in_force
 
@@ -397,6 +398,39 @@ def test_a_review_is_applied(
     zero = learner_in(state).seen("0")
     assert not zero.kept[[row[kept[0]], row[kept[1]]]].any()
     assert zero.kept[[row[kept[2]], row[out[0]]]].all()
+
+
+def test_marks_reach_the_training(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was called wrong is never trained on again; what belongs elsewhere only as that."""
+    seen = learner_in(state).seen("0")
+    wrong, moved = np.flatnonzero(seen.kept)[:2].tolist()
+    review = marks(
+        tmp_path / "r.csv", (seen.names()[wrong], "0", "wrong", ""), (seen.names()[moved], "0", "other", "1")
+    )
+    trained_on: list[set[tuple[bytes, int]]] = []
+    epoch = Phase.epoch
+
+    def noted(self: Phase, samples: Trainable, beside: Trainable | None = None) -> None:
+        everything = samples[torch.arange(len(samples))]
+        trained_on.append(
+            {
+                (image.numpy().tobytes(), label)
+                for image, label in zip(everything.images, everything.labels.tolist(), strict=True)
+            }
+        )
+        epoch(self, samples, beside)
+
+    monkeypatch.setattr(Phase, "epoch", noted)
+    pixels = [numbers_of(digits, 0)[row].tobytes() for row in (wrong, moved)]
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    more = write_images(tmp_path / "more", numbers_of(digits, 0)[20:40])
+    assert command(monkeypatch, "learn", state, more, "--label", "0") == 0
+    assert len(trained_on) == 2 * (2 + 2)
+    for images in trained_on:
+        assert {label for image, label in images if image == pixels[0]} == set()
+        assert {label for image, label in images if image == pixels[1]} == {1}
 
 
 def places_of(state: Path, image: np.ndarray) -> dict[str, tuple[int, bool]]:

@@ -76,6 +76,7 @@ from continual_crust.tensor_file import NotATensorFile, unpack
 
 FORMAT, VERSION = "continual-crust state", 1
 SUMS = "SHA256SUMS"
+_NOISE = ("estimate", "low", "high")
 _NUMBER = re.compile(r"\d{6,12}")
 _SUM_LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9._-]+)")
 
@@ -318,4 +319,21 @@ def _parsed_manifest(content: bytes) -> dict[str, Any]:
     for name, kind in (("settings", dict), ("classes", list), ("batches", list)):
         if not isinstance(manifest.get(name), kind):
             raise Damaged(f"manifest.json has no {name}")
+    for entry in manifest["classes"]:
+        _check_class(entry)
+    if not all(
+        isinstance(batch, dict) and isinstance(batch.get("source"), str | None) for batch in manifest["batches"]
+    ):
+        raise Damaged("manifest.json has a batch that is none")
     return manifest
+
+
+def _check_class(entry: Any) -> None:
+    if not isinstance(entry, dict) or type(entry.get("name")) not in (str, int):
+        raise Damaged("manifest.json has a class without a name")
+    counts, noise = [entry.get(name) for name in ("seen", "kept", "looks_wrong")], entry.get("noise", {})
+    if not all(type(count) is int and count >= 0 for count in counts):
+        raise Damaged("manifest.json does not count a class's images")
+    shares = [0.0] if noise is None else [noise.get(name) for name in _NOISE] if isinstance(noise, dict) else [None]
+    if not all(isinstance(share, int | float) and 0 <= share <= 1 for share in shares):
+        raise Damaged("manifest.json has a noise that is no share of images")

@@ -23,6 +23,8 @@ KEPT = 40
 """Images of a class that are kept for looking at."""
 SIDE = 40
 """Side that they are brought to in a picture: smaller ones grow by the whole number that fits, larger ones shrink."""
+LARGEST = 100_000_000
+"""Bytes such images can have together, unpacked; a small file that claims more is not read."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,9 @@ def save_memory(finished: FinishedRun, path: Path) -> None:
 def load_memory(path: Path) -> list[ClassMemory] | None:
     """What :func:`save_memory` stored, class by class; None where there is nothing that can be shown."""
     try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
+                return None
         with np.load(path, allow_pickle=False) as file:
             names, totals, clean = file["names"], file["totals"], file["clean"]
             rows, images, is_clean = file["rows"], file["images"], file["is_clean"]

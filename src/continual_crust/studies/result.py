@@ -60,7 +60,7 @@ class RunResult:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise InputError(f"there is no result at {path}; give the folder of a finished run.") from None
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise InputError(f"{path} is not a result of a run ({error}); run it again.") from None
 
 

@@ -175,8 +175,16 @@ def _resume(strategy: Strategy, checkpoint: Path) -> Progress:
     with _told_as_unusable(checkpoint):
         saved = unpack_tree(checkpoint.read_bytes())
         progress = Progress(**saved["progress"])
+        if not all(isinstance(row, list) and all(map(_is_number, row)) for row in progress.accuracy_matrix):
+            raise InputError("its accuracies are no numbers")
+        if len(progress.purities) != len(progress.accuracy_matrix) or not _is_number(progress.seconds):
+            raise InputError("its measures do not fit together")
         strategy.restore(saved["learner"])
         return progress
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @contextmanager
@@ -197,7 +205,7 @@ def read_config(folder: Path) -> RunConfig:
         plain = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError:
         raise InputError(f"there is no {path}; give the folder of a run.") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise InputError(f"{path} is not YAML; run it again.") from None
     if not isinstance(plain, dict):
         raise InputError(f"{path} is not the configuration of a run; run it again.")

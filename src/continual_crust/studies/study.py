@@ -173,6 +173,8 @@ class _Reader:
             mark = getattr(error, "problem_mark", None)
             line = mark.line + 1 if mark is not None else 1
             raise InputError(f"{source}, line {line}: this is not YAML ({getattr(error, 'problem', error)}).") from None
+        except RecursionError:
+            raise InputError(f"{source} nests too deeply to be a study; see `study show digits`.") from None
         if not isinstance(root, yaml.MappingNode):
             raise InputError(f"{source}, line 1: a study is a mapping of names to values; see `study show digits`.")
         self._root = root
