@@ -56,9 +56,9 @@ def test_two_generations_are_kept(tmp_path: Path) -> None:
     folder = StateFolder(tmp_path / "s")
     with folder.locked():
         for number in range(1, 5):
-            assert folder.write(manifest(batches=[number])).number == number
+            assert folder.write(manifest(batches=[{"source": str(number)}])).number == number
     assert folder.numbers() == [3, 4]
-    assert folder.newest().manifest["batches"] == [4]
+    assert folder.newest().manifest["batches"] == [{"source": "4"}]
     assert not list((tmp_path / "s" / "generations").glob(".*"))
 
 
