@@ -237,6 +237,28 @@ def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
     assert sorted(path.name for path in state.iterdir()) == ["generations", "lock"]
 
 
+def test_predicting_nothing_is_one_sentence(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(monkeypatch, "predict", state, tmp_path / "nowhere.png") == 2
+    told = capsys.readouterr()
+    assert "nowhere.png cannot be read (No such file or directory)" in told.err
+    assert told.err.endswith("error: none of the files could be read as an image; see above.\n")
+    (tmp_path / "empty").mkdir()
+    assert command(monkeypatch, "predict", state, tmp_path / "empty") == 2
+    assert capsys.readouterr() == ("", "error: there is no file to predict.\n")
+
+
+def test_an_empty_class_folder_is_told(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = digit_folders(tmp_path / "images", digits)
+    (images / "2").mkdir()
+    assert command(monkeypatch, "learn", tmp_path / "S", images, *QUICK) == 0
+    assert capsys.readouterr().err == "there is no file in 2: no such class.\n"
+    assert learner_in(tmp_path / "S").classes_.tolist() == ["0", "1"]
+
+
 def test_a_first_learn_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "images" / "class").mkdir(parents=True)
     (tmp_path / "images" / "class" / "a.png").write_text("junk")

@@ -272,6 +272,13 @@ def test_with_keys_alone(browser: Browser) -> None:
     assert mark_of(browser, 3) == "wrong"
 
 
+def test_a_key_right_after_the_dialog_goes_to_the_page(browser: Browser) -> None:
+    key(browser, "o")
+    key(browser, "Enter")
+    key(browser, "r")
+    assert [mark_of(browser, at) for at in (0, 1, 2)] == ["other", "right", ""]
+
+
 def test_marks_can_be_copied(browser: Browser) -> None:
     browser.send("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
     name = title_of(browser, 0)
@@ -293,7 +300,7 @@ def test_several_at_once_and_taken_back(browser: Browser) -> None:
     key(browser, "w")
     assert f"{chosen} marked" in text(browser, "#counts")
     key(browser, "z")
-    assert "0 marked" in text(browser, "#counts")
+    assert "none marked" in text(browser, "#counts")
     browser.click(cell(1))
     browser.click(cell(4), shift=True)
     browser.click("document.querySelector('#detail [data-mark=right]')")
@@ -338,7 +345,7 @@ def test_marks_that_were_never_applied_can_be_taken_over(browser: Browser, state
     more = write_images(state.parent / "more", numbers_of(digits, 3)[:8])
     Session(StateFolder(state), "cpu").learn_folder(more, "3", {})
     browser.open(with_page(state) / "review.html")
-    assert "0 marked" in text(browser, "#counts")
+    assert "none marked" in text(browser, "#counts")
     assert text(browser, "#earlier-count") == "2 marks"
     browser.click("document.querySelector('#earlier-take')")
     assert "2 marked: 1 ✓ 1 ✗" in text(browser, "#counts")
@@ -365,7 +372,7 @@ def test_a_stored_text_that_is_not_ours_is_passed_over(browser: Browser, state: 
     for stored in ('[["no such", "right"], 3, null, [1], ["__proto__", "x"]]', '{"a": 1}', "not JSON"):
         browser.ask(f"localStorage.setItem(localStorage.key(0), {stored!r})")
         browser.open(state / "review.html")
-        assert "0 marked" in text(browser, "#counts")
+        assert "none marked" in text(browser, "#counts")
         assert not browser.happened(*ERRORS)
 
 

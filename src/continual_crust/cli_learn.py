@@ -136,6 +136,10 @@ def predict(
     with _bar() as advance:
         for part in predictions(state, images, device, advance, skipped, _warn):
             found += part
+    if not found:
+        _print_skipped(skipped, _warn)
+        reason = "none of the files could be read as an image; see above" if skipped else "there is no file to predict"
+        raise InputError(f"{reason}.")
     if form == "json":
         rows = [{"file": one.file, "class": one.label, "probability": round(one.probability, 6)} for one in found]
         print(json.dumps(rows, indent=1))
@@ -151,8 +155,6 @@ def predict(
             table.add_row(Text(one.file), Text(str(one.label)), f"{one.probability:.1%}")
         console.print(table)
     _print_skipped(skipped, _warn)
-    if not found:
-        raise InputError("none of the files could be read as an image; see above.")
 
 
 def info(

@@ -72,7 +72,9 @@ def told_as(what: str, remedy: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        why = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        # Of what the system refused, the sentence names the file already.
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        why = " ".join(said.split()).rstrip(".") or type(error).__name__
         raise InputError(f"{what} ({why}); {remedy}.") from error
 
 

@@ -64,6 +64,12 @@ class Form:
         return decode(paths, (self.width, self.height), self.crop, self.channels == 3)
 
 
+def empty_classes(folder: Path, files: Sequence[ImageFile]) -> list[str]:
+    """Names of class folders in which there is no file."""
+    named = {readable(entry.name) for entry in _visible(folder) if entry.is_dir()}
+    return sorted(named - {file.label for file in files})
+
+
 def image_files(folder: Path, label: str | None) -> list[ImageFile]:
     """All files under a folder, in natural order.
 

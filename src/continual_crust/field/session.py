@@ -21,7 +21,16 @@ from numpy.typing import NDArray
 from continual_crust.errors import InputError
 from continual_crust.field.checkpoint import Checkpoint, lesson_key
 from continual_crust.field.core import ClassReport, FieldLearner, Incoming
-from continual_crust.field.folder import DecodedFiles, Form, ImageFile, OnProgress, Skipped, form_of, image_files
+from continual_crust.field.folder import (
+    DecodedFiles,
+    Form,
+    ImageFile,
+    OnProgress,
+    Skipped,
+    empty_classes,
+    form_of,
+    image_files,
+)
 from continual_crust.field.inputs import Label
 from continual_crust.field.review import Review
 from continual_crust.field.review_file import read_review
@@ -94,6 +103,10 @@ class Session:
                 notes.append(
                     f"{decoded.decoded_each_time} images do not fit the cache and are decoded each time; "
                     "a larger --cache-size would be faster."
+                )
+            if label is None and (empty := empty_classes(folder, files)):
+                notes.append(
+                    f"there is no file in {', '.join(empty[:3])}{', …' if len(empty) > 3 else ''}: no such class."
                 )
             good = decoded.good
             new = _unknown(learner, good, digests)

@@ -313,7 +313,8 @@
       const [title, facts] = element.firstChild.children;
       title.textContent = about.name;
       facts.textContent = [
-        `${number(about.seen)} seen`, `${number(about.kept)} kept`, `${number(about.wrong)} look wrong`,
+        `${number(about.seen)} seen`, `${number(about.kept)} kept`,
+        plural(about.wrong, "looks wrong", "look wrong"),
         ...(about.noise ? [`wrong labels, estimated: ${about.noise}`] : []),
         ...(marked ? [`${number(marked)} marked`] : []),
       ].join(" · ");
@@ -398,8 +399,9 @@
     const sums = [0, 0, 0, 0];
     for (const mark of marks) sums[Math.min(mark, OTHER)] += 1;
     const marked = count - sums[NONE];
-    byId("counts").textContent = `${number(shown.length)} of ${number(count)} shown · ${number(marked)} marked: ${
-      number(sums[RIGHT])} ✓ ${number(sums[WRONG])} ✗ ${number(sums[OTHER])} ⇄`;
+    const apart = `${number(sums[RIGHT])} ✓ ${number(sums[WRONG])} ✗ ${number(sums[OTHER])} ⇄`;
+    byId("counts").textContent = `${number(shown.length)} of ${number(count)} shown · ${
+      marked ? `${number(marked)} marked: ${apart}` : "none marked"}`;
     byId("export").disabled = marked === 0;
     byId("export").textContent = marked ? `Export ${plural(marked, "mark", "marks")}` : "Export marks";
     byId("undo").disabled = history.length === 0;
@@ -501,6 +503,8 @@
   const picked = () => {
     const target = Number(choice.value), { ids, then } = picking;
     picker.close();
+    // Or the next key might still go to the dialog.
+    grid.focus({ preventScroll: true });
     mark(ids.filter((id) => data.label[id] !== target), OTHER + target);
     then();
   };
