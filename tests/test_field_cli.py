@@ -175,6 +175,7 @@ def test_every_kind_of_file_is_learned_or_reported(
         ("locked", "another process is learning"),
         ("out of memory", "not enough memory"),
         ("disk full", "No space left on device"),
+        ("disk fills up", "No space left on device"),
     ],
 )
 def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
@@ -210,6 +211,7 @@ def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
         "unreadable review": ("--review", tmp_path / "nowhere.csv"),
         "foreign review": ("--review", review),
         "unknown class": ("--review", review),
+        "disk fills up": (new, *two, "--checkpoint", 0),
     }
     before = fingerprint(state)
     target = state
@@ -219,9 +221,10 @@ def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
     if case == "out of memory":
         gone = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         monkeypatch.setattr(FieldCrust, "_choice", lambda *_: (_ for _ in ()).throw(gone))
-    if case == "disk full":
+    if case.startswith("disk"):
         full = OSError(28, os.strerror(28))
-        monkeypatch.setattr(folder_module, "_claim", lambda *_: (_ for _ in ()).throw(full))
+        where = (folder_module, "_claim") if case == "disk full" else (os, "fsync")
+        monkeypatch.setattr(*where, lambda *_: (_ for _ in ()).throw(full))
     options = arguments.get(case, (new, *two))
     if case == "locked":
         with StateFolder(state).locked():
@@ -291,8 +294,9 @@ def test_a_read_only_folder(
     assert fingerprint(state) == before
 
 
+@pytest.mark.parametrize("accident", ["vanishes", "is cut off"])
 def test_a_file_that_vanishes_while_learning_is_one_sentence(
-    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    accident: str, state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a cache too small for it, an image is read again in each epoch."""
     new = write_images(tmp_path / "new", numbers_of(digits, 2)[:10])
@@ -300,7 +304,10 @@ def test_a_file_that_vanishes_while_learning_is_one_sentence(
 
     def then_remove(self: DecodedFiles, *arguments: object) -> object:
         result = decode_all(self, *arguments)
+        content = (new / "9.png").read_bytes()
         (new / "9.png").unlink()
+        if accident == "is cut off":
+            (new / "9.png").write_bytes(content[: len(content) // 2])
         return result
 
     monkeypatch.setattr(DecodedFiles, "decode_all", then_remove)

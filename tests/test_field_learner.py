@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -247,6 +248,16 @@ def test_nothing_learned_yet() -> None:
     with pytest.raises(InputError, match="did you mean 'resnet18'"):
         ContinualLearner(model="resnet").learn(np.zeros((2, 8, 8), np.uint8), [0, 1])
     assert repr(ContinualLearner(selector="herding", seed=3)) == "ContinualLearner(selector='herding', seed=3)"
+
+
+def test_scikit_learn_can_copy_it() -> None:
+    given = ContinualLearner("resnet18", memory_per_class=7)
+    copied = clone(given)
+    assert copied is not given
+    assert copied.get_params() == given.get_params()
+    assert copied.set_params(seed=4, memory_per_class=9).get_params()["memory_per_class"] == 9
+    with pytest.raises(InputError, match="did you mean 'seed'"):
+        copied.set_params(sead=4)
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("out of memory"), KeyboardInterrupt()])

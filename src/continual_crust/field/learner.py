@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from continual_crust.data.loading import Bytes
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, unknown_name
 from continual_crust.field.core import FieldLearner
 from continual_crust.field.inputs import Label, as_bytes, images_and_labels
 from continual_crust.field.rows import ArrayRows
@@ -114,6 +114,14 @@ class ContinualLearner:
         """What the constructor was given."""
         names = ("model", "selector", "memory_per_class", "phase1_epochs", "phase2_epochs", "learning_rate")
         return {name: getattr(self, name) for name in (*names, "batch_size", "pretrained", "seed", "device")}
+
+    def set_params(self, **params: Any) -> ContinualLearner:
+        """Change what the constructor was given; it counts for a learner that has learned nothing yet."""
+        for name, value in params.items():
+            if name not in self.get_params():
+                raise unknown_name("parameter", name, self.get_params())
+            setattr(self, name, value)
+        return self
 
     def __repr__(self) -> str:
         defaults = ContinualLearner().get_params()
