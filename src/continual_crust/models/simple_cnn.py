@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from continual_crust.errors import InputError
 from continual_crust.models import simple_cnn_fused
+from continual_crust.models.pooling import MaxPool2x2
 
 DROPPED = (0.25, 0.5)
 """Shares that dropout takes away, after pooling and before the head."""
@@ -32,7 +33,7 @@ class SimpleCNN(nn.Module):
             nn.ReLU(),
             nn.Conv2d(32, 64, 3),
             nn.ReLU(),
-            nn.MaxPool2d(2),
+            MaxPool2x2(),
             nn.AdaptiveAvgPool2d(12) if shrink else nn.Identity(),
             nn.Dropout(DROPPED[0]),
             nn.Flatten(),

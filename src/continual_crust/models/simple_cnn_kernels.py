@@ -21,7 +21,7 @@ FIRST, SECOND, UNITS = 32, 64, 128
 BLOCKED = tl.constexpr(4)
 SPLITS_OF = 128
 """Inputs of the linear layer that one program sums over."""
-CELLS, PIXELS, SUMMED = 32, 128, 64
+CELLS, PIXELS, SUMMED = 32, 64, 64
 """Pooled values, pixels and summed pixels that one program of the second convolution takes at a time."""
 FORWARD, BACKWARD, WEIGHTS = ({"num_warps": 4, "num_stages": 3} for _ in range(3))
 """How its three kernels are built."""
@@ -214,23 +214,32 @@ def _second_backward(spread, taps, hidden, error, pixels, H: tl.constexpr, W: tl
 
 @triton.jit
 def _second_weights(spread, hidden, parts, length, H: tl.constexpr, W: tl.constexpr, PIXELS: tl.constexpr):
-    """One image's part of the gradient of one tap of the second convolution; with the first tap, of its bias too."""
-    image, tap = tl.program_id(0), tl.program_id(1)
+    """Part of the gradient of three taps in a row of the second convolution, from half an image; and of its bias."""
+    part, down = tl.program_id(0), tl.program_id(1)
+    image = part // 2
+    half: tl.constexpr = ((H - 4) * (W - 4) + 1) // 2
     inner, outer = tl.arange(0, 32), tl.arange(0, 64)
-    total = tl.zeros((32, 64), tl.float32)
+    left = tl.zeros((32, 64), tl.float32)
+    middle = tl.zeros((32, 64), tl.float32)
+    right = tl.zeros((32, 64), tl.float32)
     of_bias = tl.zeros((64,), tl.float32)
-    for start in range(0, (H - 4) * (W - 4), PIXELS):
-        pixel = start + tl.arange(0, PIXELS)
-        inside = pixel < (H - 4) * (W - 4)
-        row, column = pixel // (W - 4) + tap // 3, pixel % (W - 4) + tap % 3
-        source = (image * (H - 2) + row) * (W - 2) + column
-        values = tl.load(hidden + source[None, :] * 32 + inner[:, None], mask=inside[None, :], other=0)
+    for start in range(0, half, PIXELS):
+        within = start + tl.arange(0, PIXELS)
+        pixel = part % 2 * half + within
+        inside = (within < half) & (pixel < (H - 4) * (W - 4))
         at = image * ((H - 4) * (W - 4)) + pixel
         errors = tl.load(spread + at[:, None] * 64 + outer[None, :], mask=inside[:, None], other=0)
-        total += tl.dot(values, errors)
+        source = (image * (H - 2) + pixel // (W - 4) + down) * (W - 2) + pixel % (W - 4)
+        at = hidden + source[None, :] * 32 + inner[:, None]
+        left += tl.dot(tl.load(at, mask=inside[None, :], other=0), errors)
+        middle += tl.dot(tl.load(at + 32, mask=inside[None, :], other=0), errors)
+        right += tl.dot(tl.load(at + 64, mask=inside[None, :], other=0), errors)
         of_bias += tl.sum(errors, axis=0)
-    tl.store(parts + image * length + tap * 2048 + inner[:, None] * 64 + outer[None, :], total)
-    tl.store(parts + image * length + 18432 + outer, of_bias, mask=(outer >= 0) & (tap == 0))
+    at = parts + part * length + down * (3 * 2048) + inner[:, None] * 64 + outer[None, :]
+    tl.store(at, left)
+    tl.store(at + 2048, middle)
+    tl.store(at + 4096, right)
+    tl.store(parts + part * length + 18432 + outer, of_bias, mask=(outer >= 0) & (down == 0))
 
 
 @triton.jit
@@ -245,24 +254,25 @@ def _first_weights(
     TAPS: tl.constexpr,
     PIXELS: tl.constexpr,
 ):
-    """One image's part of the gradient of the first convolution; the tap after the last is its bias."""
-    image = tl.program_id(0)
+    """Part of the gradient of the first convolution, from half an image; the tap after the last is its bias."""
+    part = tl.program_id(0)
+    image = part // 2
+    half: tl.constexpr = ((H - 2) * (W - 2) + 1) // 2
     tap, outer = tl.arange(0, TAPS), tl.arange(0, 32)
-    plane, down, right = tap // 9, tap % 9 // 3, tap % 3
+    plane, shift = image * C + tap // 9, tap % 9 // 3 * W + tap % 3
     total = tl.zeros((TAPS, 32), tl.float32)
-    for start in range(0, (H - 2) * (W - 2), PIXELS):
-        pixel = start + tl.arange(0, PIXELS)
-        inside = pixel < (H - 2) * (W - 2)
-        row, column = pixel // (W - 2), pixel % (W - 2)
-        source = (
-            ((image * C + plane[:, None]) * H + row[None, :] + down[:, None]) * W + column[None, :] + right[:, None]
-        )
+    for start in range(0, half, PIXELS):
+        within = start + tl.arange(0, PIXELS)
+        pixel = part % 2 * half + within
+        inside = (within < half) & (pixel < (H - 2) * (W - 2))
+        corner = pixel // (W - 2) * W + pixel % (W - 2)
+        source = (plane * (H * W) + shift)[:, None] + corner[None, :]
         values = tl.load(images + source, mask=(tap < C * 9)[:, None] & inside[None, :], other=0)
         values = tl.where((tap == C * 9)[:, None], 1.0, values)
         at = image * ((H - 2) * (W - 2)) + pixel
         errors = tl.load(error + at[:, None] * 32 + outer[None, :], mask=inside[:, None], other=0)
         total += tl.dot(values, errors)
-    at = parts + image * length + 18496 + tap[:, None] * 32 + outer[None, :]
+    at = parts + part * length + 18496 + tap[:, None] * 32 + outer[None, :]
     tl.store(at, total, mask=(tap <= C * 9)[:, None] & (outer >= 0)[None, :])
 
 
@@ -328,10 +338,10 @@ def backward(
         spread, taps, hidden, error, pixels, height, width, PIXELS, **BACKWARD
     )
     length = 18496 + (channels * 9 + 1) * FIRST
-    parts = images.new_empty(batch, length)
-    _second_weights[(batch, 9)](spread, hidden, parts, length, height, width, SUMMED, **WEIGHTS)
+    parts = images.new_empty(2 * batch, length)
+    _second_weights[(2 * batch, 3)](spread, hidden, parts, length, height, width, SUMMED, **WEIGHTS)
     rows = max(16, triton.next_power_of_2(channels * 9 + 1))
-    _first_weights[(batch,)](images, error, parts, length, height, width, channels, rows, 64)
+    _first_weights[(2 * batch,)](images, error, parts, length, height, width, channels, rows, 128)
     total = parts.sum(dim=0)
     of_first = total[18496:].view(channels * 9 + 1, FIRST)
     return (

@@ -5,7 +5,8 @@ waiting most of the time. A record gathers its own batch, at a place in the epoc
 a replay is one launch and nothing else. Recording executes nothing: every step is taken exactly once.
 
 Replays need neither Python nor anything that is shared, so runs in several threads, each on a stream of its own, fill
-the GPU together and come to the same result as alone.
+the GPU together and come to the same result as alone. A record holds several steps, so that threads seldom need the
+interpreter; and no thread runs far ahead of the GPU, since one that fills the driver's queue holds up all others.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ from torch import Tensor
 
 from continual_crust.data.samples import Samples
 from continual_crust.strategies.network import repeatable_convolutions
+
+STRETCH = 8
+"""Steps in one record."""
+AHEAD = 2
+"""Records a thread may hand to the GPU before the first of them is done."""
 
 
 class RecordedSteps:
@@ -46,7 +52,10 @@ class RecordedSteps:
         self._batch_size = batch_size
         self._drawing = drawing
         self._stream = _own_stream()
-        self._graphs: dict[int, torch.cuda.CUDAGraph | None] = {}
+        self._tried: set[int] = set()
+        self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+        self._replayed = [torch.cuda.Event(blocking=True) for _ in range(AHEAD)]
+        self._replays = 0
         self._sources: list[Samples] = []
         self._sets: list[Samples] = []
         self._orders: list[Tensor] = []
@@ -64,26 +73,33 @@ class RecordedSteps:
         main.wait_stream(self._stream)
 
     def _take_equal(self, size: int, steps: int) -> None:
-        if size not in self._graphs:
+        if size not in self._tried:
             with self._drawing(), repeatable_convolutions():
                 self._step_at_counter(size)
-            self._graphs[size] = None
+            self._tried.add(size)
             steps -= 1
-        if not steps:
-            return
-        graph = self._graphs[size]
-        if graph is None:
-            graph = self._graphs[size] = self._record(size)
-        for _ in range(steps):
-            graph.replay()
+        for _ in range(steps // STRETCH):
+            self._replay(size, STRETCH)
+        for _ in range(steps % STRETCH):
+            self._replay(size, 1)
 
-    def _record(self, size: int) -> torch.cuda.CUDAGraph:
+    def _replay(self, size: int, steps: int) -> None:
+        if (size, steps) not in self._graphs:
+            self._graphs[size, steps] = self._record(size, steps)
+        done = self._replayed[self._replays % AHEAD]
+        done.synchronize()
+        self._graphs[size, steps].replay()
+        done.record()
+        self._replays += 1
+
+    def _record(self, size: int, steps: int) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         with self._drawing(), repeatable_convolutions():
             # Other threads may go on allocating memory meanwhile.
             graph.capture_begin(capture_error_mode="thread_local")
             try:
-                self._step_at_counter(size)
+                for _ in range(steps):
+                    self._step_at_counter(size)
             finally:
                 graph.capture_end()
         return graph
@@ -95,7 +111,7 @@ class RecordedSteps:
             for new, held, order, held_order in zip(sets, self._sets, orders, self._orders, strict=True)
         )
         if not fits:
-            self._graphs = {}
+            self._tried, self._graphs = set(), {}
             self._sources = []
             self._sets = [part[torch.arange(len(part), device=part.labels.device)] for part in sets]
             self._orders = [order.clone() for order in orders]
