@@ -7,6 +7,7 @@ import torch
 
 from continual_crust.errors import InputError
 from continual_crust.models import MODELS, build_model
+from continual_crust.models.pooling import MaxPool2x2
 from continual_crust.models.torchvision_models import _with_channels
 
 
@@ -31,6 +32,22 @@ def test_simple_cnn_has_the_layers_of_the_paper() -> None:
         tuple(p.shape) for name, p in build_model("simple_cnn", (1, 28, 28), 10).named_parameters() if "weight" in name
     ]
     assert shapes == [(32, 1, 3, 3), (64, 32, 3, 3), (128, 9216), (10, 128)]
+
+
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("side", [4, 9, 24])
+def test_pooling_gives_the_bits_of_pytorch_in_its_order(side: int, order: torch.memory_format) -> None:
+    images = torch.randint(-2, 5, (3, 16, side, side)).float().contiguous(memory_format=order)
+    with torch.no_grad():
+        ours, plain = MaxPool2x2()(images), torch.nn.MaxPool2d(2)(images)
+    assert torch.equal(ours, plain)
+    assert ours.stride() == plain.stride()  # dropout draws in the order of memory
+    slopes = []
+    for pool in (MaxPool2x2(), torch.nn.MaxPool2d(2)):
+        asked = images.clone().requires_grad_()
+        pool(asked).square().sum().backward()
+        slopes.append(asked.grad)
+    assert torch.equal(slopes[0], slopes[1])
 
 
 def test_resnet_keeps_the_resolution_of_small_images() -> None:
