@@ -175,12 +175,12 @@ def run_avalanche(
     """
     stream = Stream(dataset, noise, seed)
     network = build_model(model, dataset.image_shape, dataset.classes, seed=seed_for(seed, "model"))
-    normalized = _normalization(stream, network)
+    normalized = normalization(stream, network)
     # Recorded and dropped: missing loggers, and names that will change, of which Avalanche insists on warning.
     with warnings.catch_warnings(record=True), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(seed, "avalanche"))
         strategy = METHODS[method](Budget(network, training, dataset.classes), **options)
-        experiences = _benchmark(stream, normalized).train_stream
+        experiences = avalanche_stream(stream, normalized).train_stream
         tests = [stream.test(index) for index in range(len(stream))]
         seconds, matrix = 0.0, []
         for part in [experiences] if method == "joint" else experiences:
@@ -197,14 +197,14 @@ def _replay_plugin(budget: Budget, mixing: str) -> SupervisedPlugin:
     return ReplayPlugin(budget.memory, storage_policy=budget.buffer())
 
 
-def _normalization(stream: Stream, model: nn.Module) -> Callable[[Tensor], Tensor]:
+def normalization(stream: Stream, model: nn.Module) -> Callable[[Tensor], Tensor]:
     """What our strategies do to bytes before the network sees them."""
     network = Network(model, torch.device("cpu"))
     network.measure_normalization(stream[0].samples.images)
     return lambda images: (images.float() - network.mean) / network.std
 
 
-def _benchmark(stream: Stream, normalized: Callable[[Tensor], Tensor]) -> CLScenario:
+def avalanche_stream(stream: Stream, normalized: Callable[[Tensor], Tensor]) -> CLScenario:
     """Our experiences as Avalanche's: same classes, samples, order and labels.
 
     Avalanche's own `nc_benchmark` would sort an experience's samples by class, and EWC visits them unshuffled.

@@ -241,18 +241,17 @@ def limits_of(repeats: int) -> Row:
     return {"flop_per_s": 2 * 2048**3 / times["product_cpu_s"], "bytes_per_s": 4 * len(long) / times["reading_cpu_s"]}
 
 
-def machine(threads: int) -> Row:
-    """What the numbers depend on."""
+def machine(threads: int, *packages: str) -> Row:
+    """What the numbers depend on, the versions of some packages among it."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    packages = ("torch", "numpy", "scikit-learn", "apricot-select", "submodlib-py")
     return {
         "processor": names[0] if names else platform.processor(),
         "cores": os.cpu_count(),
         "threads": threads,
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "python": platform.python_version(),
-        **{name: version(name) for name in packages},
+        **{name: version(name) for name in ("torch", "numpy", *packages)},
     }
 
 
@@ -270,7 +269,8 @@ def main() -> None:
     import numba
 
     numba.set_num_threads(arguments.threads)
-    results: Row = {"machine": machine(arguments.threads), "load_before": os.getloadavg()[0]}
+    packages = ("numba", "scikit-learn", "apricot-select", "submodlib-py")
+    results: Row = {"machine": machine(arguments.threads, *packages), "load_before": os.getloadavg()[0]}
     started = time.perf_counter()
 
     def done(name: str, value: Any) -> None:

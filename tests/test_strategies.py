@@ -220,6 +220,19 @@ def test_any_selector_serves_any_memory(selector: str, few_digits: Dataset) -> N
     assert all(0 < len(samples) <= 10 for samples in strategy.memory.values())
 
 
+@pytest.mark.parametrize("selector", list(SELECTORS))
+def test_the_network_is_asked_about_samples_only_if_the_selector_wants_to_know(
+    selector: str, few_digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    evaluate = Network.evaluate
+    monkeypatch.setattr(
+        Network, "evaluate", lambda self, images: (asked.append(len(images)), evaluate(self, images))[1]
+    )
+    learned("replay", few_digits, selector=SelectorConfig(selector))
+    assert sum(asked) == (0 if selector in ("random", "reservoir") else len(few_digits.train_labels))
+
+
 @pytest.mark.parametrize("space", ["logits", "input", "parameters"])
 @pytest.mark.parametrize("rule", ["centrality", "facility_location"])
 def test_every_space_and_rule_learns(space: str, rule: str, few_digits: Dataset) -> None:

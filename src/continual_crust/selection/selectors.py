@@ -68,6 +68,11 @@ class SelectorConfig:
         if self.min_cluster < 0:
             raise InputError(f"min_cluster is {self.min_cluster}; give a share below 1 or a number of samples.")
 
+    @property
+    def draws_only(self) -> bool:
+        """Whether it looks at nothing but the number of samples, so that no network need be asked about them."""
+        return self.name in ("random", "reservoir")
+
 
 def select(config: SelectorConfig, candidates: Candidates, size: int, generator: torch.Generator) -> Coreset:
     """Choose `size` samples of one class; `generator` is a CPU generator for rules that draw."""

@@ -192,7 +192,8 @@ class Strategy(ABC):
                 self.memory[label] = self._weighted(own[coreset.indices], coreset)
 
     def _select(self, samples: Samples) -> Coreset:
-        features, logits = self.network.evaluate(samples.images)
+        looked_at = samples.images[:0] if self.selector.draws_only else samples.images
+        features, logits = self.network.evaluate(looked_at)
         candidates = Candidates(features, logits, samples.labels, self.network.head_weight.detach())
         return select(self.selector, candidates, self.training.memory_per_class, self._generator)
 

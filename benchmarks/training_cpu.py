@@ -1,0 +1,202 @@
+"""Training on a CPU beside Avalanche's Replay: same network, data, batches and number of steps, turn by turn.
+
+    python benchmarks/training_cpu.py --out results/training_cpu.json
+
+Takes about a minute on two cores; ``make bench`` runs it. Every step of either side trains on 32 new samples and 32
+remembered ones. Both sides are timed from the beginning of an experience to its end, filling of the memory included,
+and nothing else. Of several repeats the shortest counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from avalanche_peers import Budget, SupervisedPlugin, SupervisedTemplate, avalanche_stream, normalization, replay
+from continual_crust.data import Dataset, Noise, Stream, load_dataset
+from continual_crust.models import build_model
+from continual_crust.strategies import Replay, Training
+from continual_crust.strategies.replay import ReplayOptions
+from continual_crust.studies.result import write_atomically
+from selection_cpu import Row, limits_of, machine, shortest
+
+BATCH = 32
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is learned, and for how long."""
+
+    name: str
+    dataset: Dataset
+    epochs: int
+    experiences: int
+
+    @property
+    def training(self) -> Training:
+        """Memory is enough for every step of an epoch from the start: Avalanche adds none when it has used it up."""
+        batches = -(-int(self.dataset.train_labels.bincount().max()) // BATCH)
+        return Training(self.epochs, 0, memory_per_class=-(-batches * BATCH // 2), batch_size=BATCH)
+
+    def stream(self) -> Stream:
+        return Stream(self.dataset, Noise.parse("none"), seed=0)
+
+
+@dataclass
+class Clock:
+    """Seconds of all experiences but the first, which has no memory to replay."""
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    steps: int = 0
+    samples: int = 0
+    """In all of these steps."""
+    running: bool = field(default=False, repr=False)
+
+    def time(self, experience: int, learn: Callable[[], Any]) -> None:
+        self.running = experience > 0
+        clock, processor = time.perf_counter(), time.process_time()
+        learn()
+        if self.running:
+            self.seconds += time.perf_counter() - clock
+            self.cpu_seconds += time.process_time() - processor
+
+    def count(self, samples: int) -> None:
+        self.steps += self.running
+        self.samples += samples * self.running
+
+
+class Counting(SupervisedPlugin):
+    """Counts the steps Avalanche really takes."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def after_training_iteration(self, strategy: SupervisedTemplate, **_: object) -> None:
+        self._clock.count(len(strategy.mb_y))
+
+
+def network_of(case: Case) -> torch.nn.Module:
+    return build_model("simple_cnn", case.dataset.image_shape, case.dataset.classes, seed=0)
+
+
+def ours(case: Case) -> Clock:
+    """Our replay, with equal batches of new and remembered samples."""
+    clock = Clock()
+    strategy = Replay(network_of(case), case.training, options=ReplayOptions("equal"))
+    for number, experience in enumerate(_first(case.stream(), case.experiences)):
+        clock.time(number, lambda experience=experience: strategy.learn(experience))
+        for _ in range(case.epochs):
+            for start in range(0, len(experience.samples), BATCH):
+                clock.count(min(BATCH, len(experience.samples) - start) + BATCH)
+    return clock
+
+
+def avalanche(case: Case) -> Clock:
+    """Avalanche's replay. It is given normalised images, so that it need not do that."""
+    clock, stream, network = Clock(), case.stream(), network_of(case)
+    with warnings.catch_warnings(record=True), torch.random.fork_rng(devices=[]):
+        strategy = replay(Budget(network, case.training, case.dataset.classes))
+        strategy.plugins.append(Counting(clock))
+        experiences = avalanche_stream(stream, normalization(stream, network)).train_stream
+        for number, experience in enumerate(_first(experiences, case.experiences)):
+            clock.time(number, lambda experience=experience: strategy.train(experience, reset_optimizer_state=True))
+    return clock
+
+
+def network_alone(case: Case, limits: Row) -> Row:
+    """A step on a batch that is already there: the least that anyone who trains this network in PyTorch can take."""
+    network = network_of(case).train()
+    adam = torch.optim.Adam(network.parameters(), fused=True)
+    images, labels = torch.randn(2 * BATCH, *case.dataset.image_shape), torch.arange(2 * BATCH) % 10
+
+    def step() -> None:
+        adam.zero_grad()
+        functional.cross_entropy(network(images), labels).backward()
+        adam.step()
+
+    with FlopCounterMode(display=False) as operations:
+        step()
+    times, _ = shortest({"network": step}, 100 if images.numel() < 10_000 else 15)
+    seconds = operations.get_total_flops() / limits["flop_per_s"]
+    return {"step_s": times["network_s"], "step_cpu_s": times["network_cpu_s"], "step_products_s": seconds}
+
+
+def beside_avalanche(case: Case, repeats: int, limits: Row) -> Row:
+    """Steps per second of both sides, taken turn by turn."""
+    best: dict[str, Clock] = {}
+    for _ in range(repeats):
+        for name, side in (("ours", ours), ("avalanche", avalanche)):
+            clock = side(case)
+            shorter = best.setdefault(name, clock)
+            shorter.seconds = min(shorter.seconds, clock.seconds)
+            shorter.cpu_seconds = min(shorter.cpu_seconds, clock.cpu_seconds)
+    mine, theirs = best["ours"], best["avalanche"]
+    if (mine.steps, mine.samples) != (theirs.steps, theirs.samples):
+        raise RuntimeError(f"not the same work: {mine} and {theirs}")
+    alone = network_alone(case, limits)
+    return {
+        "case": case.name,
+        "image": list(case.dataset.image_shape),
+        "steps": mine.steps,
+        "samples_per_step": mine.samples / mine.steps,
+        "steps_per_epoch": mine.steps / case.epochs / (case.experiences - 1),
+        "ours_steps_per_s": mine.steps / mine.seconds,
+        "avalanche_steps_per_s": theirs.steps / theirs.seconds,
+        "ours_steps_per_cpu_s": mine.steps / mine.cpu_seconds,
+        "avalanche_steps_per_cpu_s": theirs.steps / theirs.cpu_seconds,
+        "ratio_s": theirs.seconds / mine.seconds,
+        "ratio_cpu_s": theirs.cpu_seconds / mine.cpu_seconds,
+        **{f"network_alone_{name}": value for name, value in alone.items()},
+    }
+
+
+def random_images(side: int, per_class: int) -> Dataset:
+    """Grey noise in ten classes: speed does not depend on what is to be seen."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (10 * per_class, 1, side, side), generator=generator, dtype=torch.uint8)
+    labels = torch.arange(len(images)) % 10
+    return Dataset(f"noise {side}x{side}", images, labels, images[:10], labels[:10], tuple("0123456789"))
+
+
+def _first(experiences: Any, count: int) -> Iterator[Any]:
+    for _, experience in zip(range(count), experiences, strict=False):
+        yield experience
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="where to write the results, as JSON")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for both sides; all cores by default")
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    cases = [
+        Case("digits, 8x8", load_dataset("digits"), epochs=10, experiences=9),
+        Case("noise, 28x28", random_images(28, per_class=160), epochs=2, experiences=4),
+    ]
+    started = time.perf_counter()
+    results: Row = {"machine": machine(arguments.threads, "avalanche-lib"), "load_before": os.getloadavg()[0]}
+    results["limits"] = limits_of(10)
+    results["rows"] = []
+    for case in cases:
+        results["rows"].append(beside_avalanche(case, arguments.repeats, results["limits"]))
+        results["load_after"], results["seconds"] = os.getloadavg()[0], time.perf_counter() - started
+        print(f"{results['seconds']:6.1f} s  {json.dumps(results['rows'][-1])}", flush=True)
+    write_atomically(arguments.out, json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
