@@ -15,6 +15,7 @@ import csv
 import io
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -44,7 +45,7 @@ class Walk:
 
     def type(self, *arguments: str) -> str:
         """Run a command as a person would."""
-        start = time.perf_counter()
+        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(
             [sys.executable, "-m", "continual_crust.cli", *arguments],
             cwd=self.folder,
@@ -53,11 +54,14 @@ class Walk:
             env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "100"},
             check=True,
         )
-        seconds = round(time.perf_counter() - start, 1)
+        seconds, after = round(time.perf_counter() - start, 1), resource.getrusage(resource.RUSAGE_CHILDREN)
+        processor = round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)
         command = f"continual-crust {' '.join(arguments)}"
         printed = [] if "--format" in arguments else done.stdout.rstrip().splitlines()
-        self.commands.append({"command": command, "seconds": seconds, "printed": printed[:20]})
-        print(command, seconds, flush=True)
+        self.commands.append(
+            {"command": command, "seconds": seconds, "processor_seconds": processor, "printed": printed[:20]}
+        )
+        print(command, seconds, processor, flush=True)
         return done.stdout
 
     def learner(self) -> ContinualLearner:
@@ -68,9 +72,9 @@ class Walk:
         """What is true of the last command, beside what it printed."""
         self.commands[-1] |= facts
 
-    def predict(self) -> None:
+    def predict(self, state: str = "STATE") -> None:
         """Predict the test chips and count."""
-        rows = csv.DictReader(io.StringIO(self.type("predict", "STATE", "test", "--format", "csv")))
+        rows = csv.DictReader(io.StringIO(self.type("predict", state, "test", "--format", "csv")))
         right = Counter(Path(row["file"]).parent.name for row in rows if Path(row["file"]).parent.name == row["class"])
         accuracy = sum(right.values()) / (TEST_IMAGES * (len(KNOWN) + 1))
         self.note(right=dict(sorted(right.items())), of_each=TEST_IMAGES, accuracy=round(accuracy, 4))
@@ -81,17 +85,23 @@ def true_classes(files: list[str]) -> np.ndarray:
     return np.array([name.rpartition("_")[0] for name in files])
 
 
-def review(learner: ContinualLearner, path: Path) -> int:
-    """Write what a person who knows the truth says about the chips that are kept for the new class."""
+def review(learner: ContinualLearner, folder: Path) -> int:
+    """Write what a person who knows the truth says about the chips that are kept for the new class.
+
+    Beside these ``marks.csv`` there are as many in ``nothing_new.csv``, which say of right chips that they are right.
+    """
     seen = learner.seen(NEW)
-    rows = []
+    wrong, right = [], []
     for row in np.flatnonzero(seen.kept).tolist():
-        true = true_classes([seen.files[row]])[0]
-        if true != NEW:
-            rows.append((seen.names()[row], NEW, *(("other", true) if true in KNOWN else ("wrong", ""))))
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("file", "class", "mark", "new_class"), *rows])
-    return len(rows)
+        name, true = seen.names()[row], true_classes([seen.files[row]])[0]
+        if true == NEW:
+            right.append((name, NEW, "right", ""))
+        else:
+            wrong.append((name, NEW, *(("other", true) if true in KNOWN else ("wrong", ""))))
+    for file, rows in (("marks.csv", wrong), ("nothing_new.csv", right[: len(wrong)])):
+        with (folder / file).open("w", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerows([("file", "class", "mark", "new_class"), *rows])
+    return len(wrong)
 
 
 def picture(page: Path, target: Path) -> None:
@@ -145,12 +155,15 @@ def main() -> None:
         walk.type("review", "STATE", "--no-open")
         if options.picture is not None and CHROMIUM is not None:
             picture(walk.folder / "STATE" / "review.html", options.picture)
-        marks = review(learner, walk.folder / "marks.csv")
+        marks = review(learner, walk.folder)
+        shutil.copytree(walk.folder / "STATE", walk.folder / "COPY")
         walk.type("learn", "STATE", "--review", "marks.csv")
         seen = walk.learner().seen(NEW)
         wrong = true_classes(seen.files) != NEW
         walk.note(marks=marks, kept=int(seen.kept.sum()), kept_wrong=int((wrong & seen.kept).sum()))
         walk.predict()
+        walk.type("learn", "COPY", "--review", "nothing_new.csv")
+        walk.predict("COPY")
     result = {"seed": options.seed, "commands": walk.commands, "versions": versions()}
     print(
         json.dumps([{key: value for key, value in one.items() if key != "printed"} for one in walk.commands], indent=1)
