@@ -18,10 +18,12 @@ lint: .venv/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Selection beside its peers, on all cores, in under five minutes; best on a machine that has nothing else to do.
+# Selection and training beside their peers, on all cores, in under five minutes; best on a machine that has nothing
+# else to do.
 bench: .venv/.test
 	$(BIN)/python benchmarks/selection_cpu.py --out results/selection_cpu.json
 	$(BIN)/python benchmarks/selection_figure.py
+	$(BIN)/python benchmarks/training_cpu.py --out results/training_cpu.json
 
 # The tables of docs/reproduction.md from the runs that were collected.
 reproduction: .venv/.core
