@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import dataclasses
 import io
 import os
 import shutil
@@ -145,6 +146,46 @@ def test_it_opens_without_errors_fits_and_can_be_read(browser: Browser, state: P
     key(browser, "e")
     assert browser.ask("document.querySelector('#picker').scrollWidth") <= width
     assert browser.ask(UNREADABLE) == []
+
+
+def many_images(count: int) -> ReviewData:
+    """Two classes with as many images each, a hundred of them kept."""
+    return ReviewData(
+        identity="many",
+        generation="1-0",
+        classes=[ReviewedClass(name, count // 2, 100, 0, None) for name in "ab"],
+        label=np.repeat([0, 1], count // 2),
+        names=[f"{number}.png" for number in range(count)],
+        folders=[None] * count,
+        kept=np.arange(count) % (count // 2) < 100,
+        score=np.linspace(0, 1, count),
+        other=np.repeat([1, 0], count // 2),
+        other_probability=np.full(count, 0.7),
+        mark=np.zeros(count, np.uint8),
+        moved=np.full(count, -1),
+        thumbnails=[thumbnail_of(np.full((1, 8, 8), 200, np.uint8))] * count,
+        left_out=0,
+    )
+
+
+@pytest.mark.parametrize("width", [1280, PHONE])
+def test_long_names_show_their_ends(running: Browser, tmp_path: Path, width: int) -> None:
+    """Where names differ; and beside a long class name its probability can still be read."""
+    names = [f"WWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWW_{number:04d}.jpeg" for number in range(20)]
+    data = dataclasses.replace(many_images(20), names=names)
+    data.classes[1] = dataclasses.replace(data.classes[1], name="a class with a long name indeed")
+    write_atomically(tmp_path / "page.html", page_html(data, sheets_of(data.thumbnails), "S"))
+    running.open(tmp_path / "page.html", width)
+    shown = "[...document.querySelectorAll('.cell:not([hidden])')]"
+    assert running.ask(
+        f"{shown}.every((cell) => cell.title.endsWith(cell.querySelector('.name').textContent.slice(1)))"
+    )
+    assert running.ask(f"{shown}.every((cell) => cell.querySelector('.name').textContent.endsWith('.jpeg'))")
+    assert running.ask(
+        f"{shown}.map((cell) => cell.querySelector('.name')).every((n) => n.scrollWidth <= n.clientWidth)"
+    )
+    inside = "(cell, part) => part.getBoundingClientRect().right <= cell.getBoundingClientRect().right"
+    assert running.ask(f"{shown}.every((cell) => ({inside})(cell, cell.querySelector('.percent')))")
 
 
 def test_hostile_names_are_text(browser: Browser, state: Path) -> None:
@@ -387,23 +428,7 @@ def test_without_scripts_it_says_that_it_needs_them(browser: Browser, state: Pat
 
 def test_of_ten_thousand_images_only_those_in_sight_are_elements(running: Browser, tmp_path: Path) -> None:
     count = 10_000
-    picture = thumbnail_of(np.full((1, 8, 8), 200, np.uint8))
-    data = ReviewData(
-        identity="many",
-        generation="1-0",
-        classes=[ReviewedClass(name, count // 2, 100, 0, None) for name in "ab"],
-        label=np.repeat([0, 1], count // 2),
-        names=[f"{number}.png" for number in range(count)],
-        folders=[None] * count,
-        kept=np.arange(count) % (count // 2) < 100,
-        score=np.linspace(0, 1, count),
-        other=np.repeat([1, 0], count // 2),
-        other_probability=np.full(count, 0.7),
-        mark=np.zeros(count, np.uint8),
-        moved=np.full(count, -1),
-        thumbnails=[picture] * count,
-        left_out=0,
-    )
+    data = many_images(count)
     page = tmp_path / "page.html"
     write_atomically(page, page_html(data, sheets_of(data.thumbnails), "S"))
     running.open(page)

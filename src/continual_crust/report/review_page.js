@@ -142,6 +142,8 @@
   let current = 0, anchor = 0; // positions in `shown`: all between them are chosen
   let live = new Map();
   const spare = { class: [], group: [], cells: [] };
+  const pen = document.createElement("canvas").getContext("2d"); // knows how wide a text is
+  const tails = new Map(); // of names, as they fit a cell
 
   const make = (tag, className, parent) => {
     const element = document.createElement(tag);
@@ -184,9 +186,10 @@
     const rem = parseFloat(getComputedStyle(document.documentElement).fontSize), style = getComputedStyle(grid);
     const rems = (name) => parseFloat(style.getPropertyValue(name)) * rem;
     sizes = {
-      ...sizes, width: rems("--cell-width"), side: rems("--side"), large: rems("--large"), letter: rems("--letter"), frame: 1.4 * rem,
+      ...sizes, width: rems("--cell-width"), side: rems("--side"), large: rems("--large"), frame: 1.4 * rem,
       class: rems("--class-height"), group: rems("--group-height"), cells: rems("--cell-height"),
     };
+    pen.font = `${rems("--text")}px ${style.fontFamily}`;
     gridTop = grid.getBoundingClientRect().top + window.scrollY;
     gridWidth = grid.clientWidth;
     viewHeight = window.innerHeight;
@@ -204,7 +207,8 @@
     const fitting = Math.max(2, Math.floor(gridWidth / sizes.width));
     if (fitting !== columns) spare.cells = [];
     columns = fitting;
-    sizes.letters = Math.max(8, Math.floor((gridWidth / columns - sizes.frame) / sizes.letter));
+    sizes.room = gridWidth / columns - sizes.frame;
+    tails.clear();
     rows = [];
     rowOf = [];
     let height = 0;
@@ -297,7 +301,8 @@
         make("span", "name", cell);
         make("span", "score", cell);
         const instead = make("span", "instead", cell);
-        instead.append("", make("span", "percent"));
+        make("span", "who", instead);
+        make("span", "percent", instead);
         const buttons = make("span", "buttons", cell);
         button(buttons, "right", "✓", "Right");
         button(buttons, "wrong", "✗", "Wrong");
@@ -342,7 +347,7 @@
         score.textContent = `${percent(data.score[id])} right`;
         score.classList.toggle("doubtful", data.score[id] < 0.5);
         const [word, probability] = rather(id);
-        instead.firstChild.data = word;
+        instead.firstChild.textContent = word;
         instead.lastChild.textContent = probability;
         instead.classList.toggle("likely", data.probability[id] >= 0.5);
         dress(cell);
@@ -354,7 +359,16 @@
   const tail = (id) => {
     const folder = `${classes[data.label[id]].name}/`;
     const name = data.names[id].startsWith(folder) ? data.names[id].slice(folder.length) : data.names[id];
-    return name.length > sizes.letters ? `…${name.slice(1 - sizes.letters)}` : name;
+    if (!tails.has(id)) tails.set(id, shortened(name));
+    return tails.get(id);
+  };
+
+  const shortened = (name) => {
+    const wide = pen.measureText(name).width;
+    if (wide <= sizes.room) return name;
+    let cut = `…${name.slice(-Math.floor(name.length * sizes.room / wide))}`;
+    while (cut.length > 2 && pen.measureText(cut).width > sizes.room) cut = `…${cut.slice(2)}`;
+    return cut;
   };
 
   /** The class the learner would give instead, and its probability. */

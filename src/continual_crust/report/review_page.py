@@ -91,8 +91,8 @@ def page_html(data: ReviewData, sheets: Sheets, state: str) -> str:
 <header id="top">
 <h1>What the learner kept, and what it threw out</h1>
 <p>Say what is <strong>right</strong> (it will be kept), what is <strong>wrong</strong> (it will stay out) and what
-<strong>belongs to another class</strong> (it will move there). Marks stay in this browser; the learner changes only with
-the command that the export tells.</p>
+<strong>belongs to another class</strong> (it will move there). Marks stay in this browser; the learner changes only
+with the command that the export tells.</p>
 {left_out}
 <details class="keyboard"><summary>Keys</summary>
 <ul class="keys">
