@@ -17,8 +17,8 @@ LOG = logging.getLogger(__name__)
 COMPILERS = {"cuda": "triton", "cpu": "numba"}
 LARGEST_ON_GPU = 1 << 20
 """How many candidates one block of threads may look through in each step before that takes longer than it saves."""
-SMALLEST_ON_CPU = 1 << 21
-"""From how many distances on compiled picks are worth the second that it takes to import Numba."""
+SMALLEST_ON_CPU = 1 << 18
+"""From how many distances on a score of selections wins back the half second that it takes to import Numba."""
 
 
 def usable(table: DistanceTable) -> bool:
