@@ -38,7 +38,7 @@ def plain_step(dataset: Dataset, images: int) -> Operations:
 
 
 def test_a_step_adds_little_to_what_the_network_does(few_digits: Dataset) -> None:
-    """Eight fields gathered, four joined, bytes normalised, losses weighted; no more, however many samples there are."""
+    """Eight fields gathered, four joined, bytes normalised, losses weighted; no more, however many samples."""
     strategy = Replay(
         build_model("simple_cnn", few_digits.image_shape, few_digits.classes),
         Training(phase1_epochs=1, phase2_epochs=0, memory_per_class=BATCH, batch_size=BATCH),
