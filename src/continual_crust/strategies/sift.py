@@ -10,22 +10,27 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              certain.
              Its crowding, the nearness of its neighbours among D in the scout's eyes, tells the noise of future
              classes: the class itself is the one crowd, everything else are many small ones.
-    judge    of either number, two normal distributions are fitted to D. What passes is of the upper kind by its margin
-             and, where a new class comes alone, by its crowding. How noisy D is comes out of the fit; nobody has to
-             say.
+    judge    of either number, two normal distributions are fitted to the samples of a class. Where their means lie well
+             apart, what passes is of the upper kind; where both numbers tell, of both. (Of classes that come together,
+             crowding is not asked.) Where neither tells, but there was noise in the stream already, as many pass as did
+             on average until then, by the sum of the ranks of both. Otherwise everything passes. How noisy D is comes
+             out of the fits; nobody has to say.
     unlearn  the scout's weights are forgotten.
-    learn    Continual CRUST's two phases, on what passed in place of D, by cross-entropy: m epochs on all of it and
-             the memories. Then whatever the learner itself, by the margin over these epochs, doubts is out; k of the
-             rest, by any selector and at random unless another is asked for, become the new class's memory; and n
-             epochs are spent on the memories alone.
+    learn    a few epochs on everything that passed and the memories, by cross-entropy. Then what the learner itself,
+             by the margin over these epochs, clearly doubts is out; k of the rest, by any selector and at random unless
+             another is asked for, become the new class's memory; and all epochs that are left are spent on the
+             memories alone.
 
-The scout's epochs are taken from m, so Sift trains no longer than Continual CRUST.
+Sift trains m + n epochs in all, as every other method does.
 """
 
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,7 +39,7 @@ from torch.nn import functional
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
 from continual_crust.selection.selectors import SelectorConfig
-from continual_crust.selection.two_kinds import crowding, upper_kind
+from continual_crust.selection.two_kinds import crowding, two_kinds
 from continual_crust.strategies.base import Strategy
 from continual_crust.strategies.training import Trainable
 
@@ -48,6 +53,10 @@ class SiftOptions:
 
     scout_epochs: int = 3
     """Epochs of the scout."""
+    trusted_epochs: int = 7
+    """Epochs on everything that passed."""
+    apart: float = 2.6
+    """How many spreads two kinds must lie apart for noise to be found."""
     margin: bool = True
     """Judge by the scout's margin."""
     crowding: bool = True
@@ -58,8 +67,8 @@ class SiftOptions:
     """Forget what the scout learned; without it the learner goes on from the scout."""
 
     def __post_init__(self) -> None:
-        if self.scout_epochs < 1:
-            raise InputError(f"sift needs scout_epochs of 1 or more, not {self.scout_epochs}.")
+        if self.scout_epochs < 1 or self.trusted_epochs < 0 or self.apart < 0:
+            raise InputError("sift needs scout_epochs of 1 or more, trusted_epochs and apart of 0 or more.")
 
 
 class Sift(Strategy):
@@ -71,26 +80,70 @@ class Sift(Strategy):
     options_type = SiftOptions
     options: SiftOptions
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._shares: list[float] = []
+        """Of the classes whose noise could be told, the share that passed."""
+
+    def _own_state(self) -> dict[str, Any]:
+        return {"shares": self._shares}
+
+    def _restore_own_state(self, own: Mapping[str, Any]) -> None:
+        self._shares = list(own["shares"])
+
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
         seen = [*self.memory, *classes]
         own = {label: new.of_class(label) for label in classes}
+        scouting = min(self.options.scout_epochs, self.training.epochs)
+        trusting = min(self.options.trusted_epochs, self.training.epochs - scouting)
         before = copy.deepcopy(self.network.model.state_dict())
-        margins = self._trained("scouting", self.options.scout_epochs, self._with_memory(new), own, seen)
+        margins = self._trained("scouting", scouting, self._with_memory(new), own, seen)
         with self._timed_selection():
-            trusts = {label: self._judged(samples, margins[label], len(own)) for label, samples in own.items()}
+            trusted = self._sifted(own, margins)
         if self.options.unlearn:
             self.network.model.load_state_dict(before)
-        trusted = {label: self._trusted(samples, trusts[label]) for label, samples in own.items()}
         self.memory.update(trusted)
-        epochs = max(0, self.training.phase1_epochs - self.options.scout_epochs)
-        margins = self._trained("everything trusted", epochs, self.remembered(), trusted, seen)
+        margins = self._trained("everything trusted", trusting, self.remembered(), trusted, seen)
         with self._timed_selection():
             for label, samples in trusted.items():
-                if self.options.second_look and epochs:
-                    samples = self._trusted(samples, upper_kind(margins[label]))
+                if not len(samples):
+                    continue  # possible under heavy noise: no image at all was given this label
+                kinds = two_kinds(margins[label])
+                if self.options.second_look and trusting and kinds.apart >= self.options.apart:
+                    samples = self._trusted(samples, kinds.upper)
                 coreset = self._select(samples)
                 self.memory[label] = self._weighted(samples[coreset.indices], coreset)
-        self._trained("memories", self.training.phase2_epochs, self.remembered(), {}, seen)
+        self._trained("memories", self.training.epochs - scouting - trusting, self.remembered(), {}, seen)
+
+    def _sifted(self, own: dict[int, Samples], margins: dict[int, Tensor]) -> dict[int, Samples]:
+        """What passes of each class, in the eyes of the network as it is."""
+        numbers = {label: self._numbers(samples, margins[label], len(own)) for label, samples in own.items()}
+        sifted = dict(own)
+        unclear = []
+        for label, samples in own.items():
+            telling = [kinds for kinds in map(two_kinds, numbers[label]) if kinds.apart >= self.options.apart]
+            if telling:
+                trust = torch.stack([kinds.upper for kinds in telling]).amin(dim=0)
+                self._shares.append(float((trust > 0.5).double().mean()))
+                sifted[label] = self._trusted(samples, trust)
+            elif numbers[label]:
+                unclear.append(label)
+        if self._shares:
+            share = sum(self._shares) / len(self._shares)
+            for label in unclear:
+                ranks = torch.stack([number.cpu().argsort().argsort() for number in numbers[label]]).sum(dim=0)
+                order = ranks.argsort(descending=True)
+                trust = torch.zeros(len(order)).index_fill_(0, order[: math.ceil(share * len(order))], 1.0)
+                sifted[label] = self._trusted(own[label], trust)
+        return sifted
+
+    def _numbers(self, samples: Samples, margin: Tensor, classes: int) -> list[Tensor]:
+        """What a class is judged by."""
+        numbers = [margin] if self.options.margin else []
+        if self.options.crowding and classes == 1 and len(samples):
+            features = functional.normalize(self.network.evaluate(samples.images)[0], dim=1)
+            numbers.append(crowding(features, NEIGHBOURS))
+        return numbers
 
     def _trained(
         self, name: str, epochs: int, samples: Trainable | None, watched: dict[int, Samples], seen: list[int]
@@ -110,16 +163,6 @@ class Sift(Strategy):
         logits = self.network.evaluate(samples.images)[1]
         others = [other for other in seen if other != label]
         return logits[:, label] - (logits[:, others].logsumexp(dim=1) if others else 0)
-
-    def _judged(self, samples: Samples, margin: Tensor, classes: int) -> Tensor:
-        """The probability that each label of a class is right, in the eyes of the network as it is."""
-        verdicts = [torch.ones_like(margin, dtype=torch.float64)]
-        if self.options.margin:
-            verdicts.append(upper_kind(margin))
-        if self.options.crowding and classes == 1 and len(samples):
-            features = functional.normalize(self.network.evaluate(samples.images)[0], dim=1)
-            verdicts.append(upper_kind(crowding(features, NEIGHBOURS)))
-        return torch.stack(verdicts).amin(dim=0)
 
     def _trusted(self, samples: Samples, trust: Tensor) -> Samples:
         """What passed; where that is less than a memory, the most trusted."""
