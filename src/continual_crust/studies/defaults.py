@@ -41,7 +41,8 @@ _INSTANCE: dict[str, tuple[str, float, float, int, int, int, int]] = {
 
 TUNED_LEARNING_RATES: dict[str, dict[str, float]] = {
     # The best of 0.0003, 0.001, 0.003 and 0.01 by mean accuracy at noise 0.0 and 0.4, seed 0 (naive: no difference):
-    # `continual-crust study run tune_digits`, results/tune_digits.json.
+    # `continual-crust study run tune_digits`, results/tune_digits.json. Those of crust and cosine_crust won before
+    # centrality was compared in single precision; docs/compared-methods.md has what another tuning says.
     "digits": {
         "naive": 1e-3,
         "joint": 1e-3,
