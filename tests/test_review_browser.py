@@ -326,6 +326,9 @@ def test_marks_can_be_copied(browser: Browser) -> None:
     key(browser, "w")
     key(browser, "e")
     browser.click("document.querySelector('#copy')")
+    end = time.monotonic() + 10
+    while not text(browser, "#copied") and time.monotonic() < end:
+        time.sleep(0.05)
     wait = {"returnByValue": True, "awaitPromise": True, "userGesture": True}
     copied = browser.send("Runtime.evaluate", expression="navigator.clipboard.readText()", **wait)["result"]["value"]
     assert list(csv.reader(io.StringIO(copied, newline="")))[1:] == [[name, "0", "wrong", ""]]

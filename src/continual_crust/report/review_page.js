@@ -347,7 +347,9 @@
         score.textContent = `${percent(data.score[id])} right`;
         score.classList.toggle("doubtful", data.score[id] < 0.5);
         const [word, probability] = rather(id);
-        instead.firstChild.textContent = word;
+        // The name matters more than the word before it.
+        const fits = pen.measureText(word + probability).width <= sizes.room;
+        instead.firstChild.textContent = fits ? word : classes[data.other[id]].name;
         instead.lastChild.textContent = probability;
         instead.classList.toggle("likely", data.probability[id] >= 0.5);
         dress(cell);
