@@ -108,7 +108,7 @@ def test_verdicts(studies: dict[str, Study]) -> None:
     text = tables["main_label_0.5"]()
     first = {row[0]: row[1] for row in table(text)}
     assert first["Replay"] == "0.170 ± 0.000 (5)<br>paper 0.16 ± 0.02<br>within"
-    assert first["DER"] == "0.200 ± 0.000 (5)<br>paper 0.44 ± 0.02<br>**worse**"
+    assert first["DER, alpha 3.0"] == "0.200 ± 0.000 (5)<br>paper 0.44 ± 0.02<br>**worse**"
     assert first["iCaRL"] == "0.750 ± 0.000 (3)<br>paper 0.30 ± 0.15<br>**better**"
     assert first["CRUST as released"] == "0.860 ± 0.000 (5)<br>paper 0.86 ± 0.08<br>within"
     assert first["CRUST as written"] == "0.150 ± 0.000 (5)<br>paper 0.86 ± 0.08<br>**worse**"
@@ -120,7 +120,7 @@ def test_verdicts(studies: dict[str, Study]) -> None:
     assert "| Replay | 0.100 ± 0.000 (5)<br>paper 0.88 ± 0.03<br>**better** |" in forgetting
     assert "| Joint | – |" in forgetting
     assert table(tables["what is worse"]())[2:] == [
-        ["`main_label_0.5`", "DER", "accuracy", "MNIST: 0.200 ± 0.000 (5), paper 0.44 ± 0.02"],
+        ["`main_label_0.5`", "DER, alpha 3.0", "accuracy", "MNIST: 0.200 ± 0.000 (5), paper 0.44 ± 0.02"],
         ["`main_label_0.5`", "CRUST as released", "forgetting", "MNIST: 0.100 ± 0.000 (5), paper 0.03 ± 0.03"],
     ]
     # Accuracies: replay, crust and joint within, iCaRL better, DER worse. Forgetting: three better, crust worse.
@@ -190,7 +190,7 @@ def test_sift_may_lose_little_on_clean_labels(studies: dict[str, Study], accurac
 
 
 def test_beyond_and_ablation(studies: dict[str, Study]) -> None:
-    sift = [run for run in studies["ablation_mnist"].runs() if run.options["mixture"] is False]
+    sift = [run for run in studies["ablation_mnist"].runs() if run.options["crowding"] is False]
     tables = available_tables(
         collected(
             *with_accuracy(chosen(studies["beyond_asymmetric"], "replay", "asymmetric:0.4"), 0.4),
@@ -203,7 +203,7 @@ def test_beyond_and_ablation(studies: dict[str, Study]) -> None:
     assert cells[1] == "0.400 ± 0.000 (3)<br>purity 0.75"
     assert [cell[:5] for cell in cells] == ["not r", "0.400", "not r", "not r", "not r", "0.200", "not r", "0.300"]
     ablation = tables["study ablation_mnist"]()
-    assert row_of(ablation, "Sift, without mixture")[0] == "0.500 ± 0.000 (5)"
+    assert row_of(ablation, "Sift, without crowding")[0] == "0.500 ± 0.000 (5)"
     assert row_of(ablation, "Sift")[0] == "not run yet"
 
 
@@ -235,7 +235,7 @@ def test_every_run_of_the_studies_of_the_page_has_a_cell(
 def test_names_tell_what_is_changed(studies: dict[str, Study]) -> None:
     names = [name_of(run) for run in studies["ablation_mnist"].runs() if run.seed == 2]
     assert len(set(names)) == len(names)
-    assert {"Sift", "Sift, without dynamics", "Sift, memory by herding"} <= set(names)
+    assert {"Sift", "Sift, without margin", "Sift, memory by herding"} <= set(names)
     tuned = [full_name_of(run) for run in studies["tune_mnist"].runs() if run.method == "crust" and run.noise.level]
     assert tuned[:2] == ["CRUST as released, learning_rate 0.0001", "CRUST as released, learning_rate 0.0003"]
     assert tuned[2] == "CRUST as released"

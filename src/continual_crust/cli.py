@@ -14,6 +14,7 @@ from rich.text import Text
 
 from continual_crust import cli_learn, cli_report, cli_review, cli_study
 from continual_crust.errors import InputError, trouble_of_the_machine, unknown_name
+from continual_crust.process_memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from continual_crust.studies.result import RunResult
@@ -120,8 +121,9 @@ def run(
     rule: Annotated[
         str,
         typer.Option(
-            help="Inside CRUST: centrality (CRUST as released; stays clean under noise) or facility_location (as the "
-            "paper writes it; covers everything, noise included).",
+            help="Inside CRUST: centrality (CRUST as released; stays clean under noise), exact_centrality (without its "
+            "rounding; cleaner, less varied) or facility_location (as the paper writes it; covers everything, noise "
+            "included).",
             rich_help_panel=SELECTION,
         ),
     ] = "centrality",
@@ -320,6 +322,7 @@ def _print_results(results: list[RunResult]) -> None:
 
 def main() -> None:
     """Run the command line; what a person can mend is told in one sentence, with exit code 2."""
+    keep_freed_memory()
     try:
         app()
     except InputError as error:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from continual_crust.errors import InputError, trouble_of_the_machine
+from continual_crust.process_memory import keep_freed_memory
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.run import choose_device
 from continual_crust.studies.study import run_id
@@ -134,6 +135,7 @@ def _start_worker(events: Any) -> None:
     global _events
     _events = events
     torch.set_num_threads(1)
+    keep_freed_memory()
 
 
 def _attempt_and_tell(config: RunConfig, place: Workplace) -> Event:

@@ -24,7 +24,8 @@ from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
 
 REVISION = 3
-"""Raised whenever the same configuration would give other numbers than before, so that old results are not mixed in."""
+"""Raised whenever the same configuration would come to another result than before, by more than rounding, so that old
+results are not mixed in."""
 METHOD_REVISIONS: dict[str, int] = {}
 """The same for one method alone, so that results of all others remain: ``{"sift": 1}`` after its first change."""
 
