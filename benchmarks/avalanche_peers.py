@@ -61,6 +61,8 @@ class Budget:
     model: nn.Module
     training: Training
     classes: int
+    fused: bool = True
+    """Whether Adam takes its steps in one operation, as ours does, and not as PyTorch does unless told."""
 
     @property
     def memory(self) -> int:
@@ -73,7 +75,7 @@ class Budget:
             self.model.parameters(),
             lr=self.training.learning_rate,
             weight_decay=self.training.weight_decay,
-            fused=True,
+            fused=self.fused or None,
         )
         return {
             **({"model": self.model} if with_model else {}),

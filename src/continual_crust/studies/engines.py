@@ -84,7 +84,9 @@ def _in_threads(configs: Sequence[RunConfig], place: Workplace, workers: int, de
 
     def use_own_stream() -> None:
         if device.type == "cuda":
-            torch.cuda.set_stream(torch.cuda.Stream(device))
+            # Steps are replayed on another stream. What is on this one, selection and evaluation, is many small pieces
+            # that somebody waits for, and goes first.
+            torch.cuda.set_stream(torch.cuda.Stream(device, priority=-1))
 
     with ThreadPoolExecutor(workers, initializer=use_own_stream) as pool:
         try:
