@@ -12,9 +12,9 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              classes: the class itself is the one crowd, everything else are many small ones.
     judge    of either number, two normal distributions are fitted to the samples of a class. Where their means lie well
              apart, what passes is of the upper kind; where both numbers tell, of both. (Of classes that come together,
-             crowding is not asked.) Where neither tells, but there was noise in the stream already, as many pass as did
-             on average until then, by the sum of the ranks of both. Otherwise everything passes. How noisy D is comes
-             out of the fits; nobody has to say.
+             crowding is not asked.) Once noise was found, no more pass than did on average before, best first by the
+             sum of the ranks of both numbers; and as many where neither number tells. Before, everything passes. How
+             noisy D is comes out of the fits; nobody has to say.
     unlearn  the scout's weights are forgotten.
     learn    a few epochs on everything that passed and the memories, by cross-entropy. Then what the learner itself,
              by the margin over these epochs, clearly doubts is out; k of the rest, by any selector and at random unless
@@ -39,12 +39,14 @@ from torch.nn import functional
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
 from continual_crust.selection.selectors import SelectorConfig
-from continual_crust.selection.two_kinds import crowding, two_kinds
+from continual_crust.selection.two_kinds import TwoKinds, crowding, two_kinds
 from continual_crust.strategies.base import Strategy
 from continual_crust.strategies.training import Trainable
 
 NEIGHBOURS = 0.1
 """The share of a class that a sample's neighbours are."""
+FEW = 8.0
+"""Times 1/√n, how much farther apart two kinds must lie among n samples: a few seem to be two kinds by chance."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class SiftOptions:
     """Epochs of the scout."""
     trusted_epochs: int = 7
     """Epochs on everything that passed."""
-    apart: float = 2.6
-    """How many spreads two kinds must lie apart for noise to be found."""
+    apart: float = 2.1
+    """How many spreads two kinds must lie apart for noise to be found, among very many samples; of n, 8/√n more."""
     margin: bool = True
     """Judge by the scout's margin."""
     crowding: bool = True
@@ -109,7 +111,7 @@ class Sift(Strategy):
                 if not len(samples):
                     continue  # possible under heavy noise: no image at all was given this label
                 kinds = two_kinds(margins[label])
-                if self.options.second_look and trusting and kinds.apart >= self.options.apart:
+                if self.options.second_look and trusting and self._tells(kinds):
                     samples = self._trusted(samples, kinds.upper)
                 coreset = self._select(samples)
                 self.memory[label] = self._weighted(samples[coreset.indices], coreset)
@@ -118,24 +120,23 @@ class Sift(Strategy):
     def _sifted(self, own: dict[int, Samples], margins: dict[int, Tensor]) -> dict[int, Samples]:
         """What passes of each class, in the eyes of the network as it is."""
         numbers = {label: self._numbers(samples, margins[label], len(own)) for label, samples in own.items()}
-        sifted = dict(own)
-        unclear = []
-        for label, samples in own.items():
-            telling = [kinds for kinds in map(two_kinds, numbers[label]) if kinds.apart >= self.options.apart]
+        usual = sum(self._shares) / len(self._shares) if self._shares else 1.0
+        trusts: dict[int, Tensor] = {}
+        for label in own:
+            telling = [kinds for kinds in map(two_kinds, numbers[label]) if self._tells(kinds)]
             if telling:
-                trust = torch.stack([kinds.upper for kinds in telling]).amin(dim=0)
-                self._shares.append(float((trust > 0.5).double().mean()))
-                sifted[label] = self._trusted(samples, trust)
-            elif numbers[label]:
-                unclear.append(label)
-        if self._shares:
-            share = sum(self._shares) / len(self._shares)
-            for label in unclear:
-                ranks = torch.stack([number.cpu().argsort().argsort() for number in numbers[label]]).sum(dim=0)
-                order = ranks.argsort(descending=True)
-                trust = torch.zeros(len(order)).index_fill_(0, order[: math.ceil(share * len(order))], 1.0)
-                sifted[label] = self._trusted(own[label], trust)
-        return sifted
+                upper = torch.stack([kinds.upper for kinds in telling]).amin(dim=0) > 0.5
+                trusts[label] = upper & _best(numbers[label], usual, among=upper)
+                self._shares.append(float(trusts[label].double().mean()))
+        if not self._shares:
+            return own
+        usual = sum(self._shares) / len(self._shares)
+        unclear = [label for label in own if label not in trusts and numbers[label]]
+        trusts |= {label: _best(numbers[label], usual) for label in unclear}
+        return {**own, **{label: self._trusted(own[label], trust.double()) for label, trust in trusts.items()}}
+
+    def _tells(self, kinds: TwoKinds) -> bool:
+        return kinds.apart >= self.options.apart + FEW / math.sqrt(max(1, len(kinds.upper)))
 
     def _numbers(self, samples: Samples, margin: Tensor, classes: int) -> list[Tensor]:
         """What a class is judged by."""
@@ -170,3 +171,13 @@ class Sift(Strategy):
         if len(passed) < self.training.memory_per_class:
             passed = trust.argsort(descending=True, stable=True)[: self.training.memory_per_class]
         return samples[passed.to(samples.labels.device)]
+
+
+def _best(numbers: list[Tensor], share: float, among: Tensor | None = None) -> Tensor:
+    """Which samples are the best `share` of all by the sum of their ranks; those that `among` names come first."""
+    ranks = torch.stack([number.cpu().argsort().argsort() for number in numbers]).sum(dim=0)
+    if among is not None:
+        ranks = torch.where(among, ranks, -1)
+    best = torch.zeros(len(ranks), dtype=torch.bool)
+    best[ranks.argsort(descending=True)[: math.ceil(share * len(ranks))]] = True
+    return best
