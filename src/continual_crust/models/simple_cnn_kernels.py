@@ -23,8 +23,10 @@ SPLITS_OF = 128
 """Inputs of the linear layer that one program sums over."""
 CELLS, PIXELS, SUMMED = 32, 64, 64
 """Pooled values, pixels and summed pixels that one program of the second convolution takes at a time."""
-FORWARD, BACKWARD, WEIGHTS = ({"num_warps": 4, "num_stages": 3} for _ in range(3))
-"""How its three kernels are built."""
+OF_WEIGHTS = 9 * FIRST * SECOND
+OF_BIAS = OF_WEIGHTS + SECOND
+"""Where in a part of the convolutions' gradients the second one's weights end, and its bias; the first one's follow."""
+_OF_WEIGHTS, _OF_BIAS = tl.constexpr(OF_WEIGHTS), tl.constexpr(OF_BIAS)
 
 
 @triton.jit(do_not_specialize=["pixels"])
@@ -239,7 +241,7 @@ def _second_weights(spread, hidden, parts, length, H: tl.constexpr, W: tl.conste
     tl.store(at, left)
     tl.store(at + 2048, middle)
     tl.store(at + 4096, right)
-    tl.store(parts + part * length + 18432 + outer, of_bias, mask=(outer >= 0) & (down == 0))
+    tl.store(parts + part * length + _OF_WEIGHTS + outer, of_bias, mask=(outer >= 0) & (down == 0))
 
 
 @triton.jit
@@ -272,7 +274,7 @@ def _first_weights(
         at = image * ((H - 2) * (W - 2)) + pixel
         errors = tl.load(error + at[:, None] * 32 + outer[None, :], mask=inside[:, None], other=0)
         total += tl.dot(values, errors)
-    at = parts + part * length + 18496 + tap[:, None] * 32 + outer[None, :]
+    at = parts + part * length + _OF_BIAS + tap[:, None] * 32 + outer[None, :]
     tl.store(at, total, mask=(tap <= C * 9)[:, None] & (outer >= 0)[None, :])
 
 
@@ -294,9 +296,8 @@ def forward(
     pooled = images.new_empty(batch, inputs)
     code = torch.empty_like(pooled, dtype=torch.int8)
     _second_forward[(triton.cdiv(batch * cells, CELLS),)](
-        hidden, taps, second[1], chance, pooled, code, batch * cells, chance.shape[1], rates[0], height, width, CELLS,
-        **FORWARD,
-    )  # fmt: skip
+        hidden, taps, second[1], chance, pooled, code, batch * cells, chance.shape[1], rates[0], height, width, CELLS
+    )
     splits, tiles = triton.cdiv(inputs, SPLITS_OF), triton.cdiv(batch, 32)
     parts = images.new_empty(splits, batch, UNITS)
     _linear_forward[(splits, tiles)](pooled, linear[0], parts, batch, inputs, 32, SPLITS_OF)
@@ -334,21 +335,19 @@ def backward(
     _spread[(batch, triton.cdiv(inputs // SECOND, 32))](passed, code, spread, height, width, 32)
     error = torch.empty_like(hidden)
     pixels = hidden.numel() // FIRST
-    _second_backward[(triton.cdiv(pixels, PIXELS),)](
-        spread, taps, hidden, error, pixels, height, width, PIXELS, **BACKWARD
-    )
-    length = 18496 + (channels * 9 + 1) * FIRST
+    _second_backward[(triton.cdiv(pixels, PIXELS),)](spread, taps, hidden, error, pixels, height, width, PIXELS)
+    length = OF_BIAS + (channels * 9 + 1) * FIRST
     parts = images.new_empty(2 * batch, length)
-    _second_weights[(2 * batch, 3)](spread, hidden, parts, length, height, width, SUMMED, **WEIGHTS)
+    _second_weights[(2 * batch, 3)](spread, hidden, parts, length, height, width, SUMMED)
     rows = max(16, triton.next_power_of_2(channels * 9 + 1))
     _first_weights[(2 * batch,)](images, error, parts, length, height, width, channels, rows, 128)
     total = parts.sum(dim=0)
-    of_first = total[18496:].view(channels * 9 + 1, FIRST)
+    of_first = total[OF_BIAS:].view(channels * 9 + 1, FIRST)
     return (
         of_first[:-1].t().reshape(FIRST, channels, 3, 3),
         of_first[-1],
-        total[:18432].view(3, 3, FIRST, SECOND).permute(3, 2, 0, 1),
-        total[18432:18496],
+        total[:OF_WEIGHTS].view(3, 3, FIRST, SECOND).permute(3, 2, 0, 1),
+        total[OF_WEIGHTS:OF_BIAS],
         weight_grad,
         bias_grad,
     )
