@@ -143,7 +143,7 @@
   let live = new Map();
   const spare = { class: [], group: [], cells: [] };
   const pen = document.createElement("canvas").getContext("2d"); // knows how wide a text is
-  const tails = new Map(); // of names, as they fit a cell
+  const tails = new Map(), suggestions = new Map(); // names and suggestions, as they fit a cell
 
   const make = (tag, className, parent) => {
     const element = document.createElement(tag);
@@ -189,7 +189,8 @@
       ...sizes, width: rems("--cell-width"), side: rems("--side"), large: rems("--large"), frame: 1.4 * rem,
       class: rems("--class-height"), group: rems("--group-height"), cells: rems("--cell-height"),
     };
-    pen.font = `${rems("--text")}px ${style.fontFamily}`;
+    sizes.text = rems("--text");
+    pen.font = `${sizes.text}px ${style.fontFamily}`;
     gridTop = grid.getBoundingClientRect().top + window.scrollY;
     gridWidth = grid.clientWidth;
     viewHeight = window.innerHeight;
@@ -209,6 +210,7 @@
     columns = fitting;
     sizes.room = gridWidth / columns - sizes.frame;
     tails.clear();
+    suggestions.clear();
     rows = [];
     rowOf = [];
     let height = 0;
@@ -300,9 +302,7 @@
         make("span", "badge", cell);
         make("span", "name", cell);
         make("span", "score", cell);
-        const instead = make("span", "instead", cell);
-        make("span", "who", instead);
-        make("span", "percent", instead);
+        make("span", "instead", cell);
         const buttons = make("span", "buttons", cell);
         button(buttons, "right", "✓", "Right");
         button(buttons, "wrong", "✗", "Wrong");
@@ -346,11 +346,7 @@
         cell.title = data.names[id];
         score.textContent = `${percent(data.score[id])} right`;
         score.classList.toggle("doubtful", data.score[id] < 0.5);
-        const [word, probability] = rather(id);
-        // The name matters more than the word before it.
-        const fits = pen.measureText(word + probability).width <= sizes.room;
-        instead.firstChild.textContent = fits ? word : classes[data.other[id]].name;
-        instead.lastChild.textContent = probability;
+        instead.textContent = suggestion(id);
         instead.classList.toggle("likely", data.probability[id] >= 0.5);
         dress(cell);
       });
@@ -361,16 +357,30 @@
   const tail = (id) => {
     const folder = `${classes[data.label[id]].name}/`;
     const name = data.names[id].startsWith(folder) ? data.names[id].slice(folder.length) : data.names[id];
-    if (!tails.has(id)) tails.set(id, shortened(name));
+    if (!tails.has(id)) {
+      let cut = name;
+      while (cut.length > 2 && !fits(cut)) cut = `…${cut.slice(cut.length > 60 ? -60 : 2)}`;
+      tails.set(id, cut);
+    }
     return tails.get(id);
   };
 
-  const shortened = (name) => {
-    const wide = pen.measureText(name).width;
-    if (wide <= sizes.room) return name;
-    let cut = `…${name.slice(-Math.floor(name.length * sizes.room / wide))}`;
-    while (cut.length > 2 && pen.measureText(cut).width > sizes.room) cut = `…${cut.slice(2)}`;
-    return cut;
+  /** Whether a text has room in a cell; no letter is wider than the text is high. */
+  const fits = (text) => text.length * sizes.text <= sizes.room || pen.measureText(text).width <= sizes.room;
+
+  /** As much of `rather` as a cell has room for: without the word, or with the beginning of the name. */
+  const suggestion = (id) => {
+    const [words, probability] = rather(id), whole = words + probability;
+    if (!suggestions.has(whole)) {
+      const { name } = classes[data.other[id]] || { name: "" };
+      let cut = [whole, name + probability].find(fits);
+      for (let length = name.length; cut === undefined; length -= 1) {
+        const beginning = `${name.slice(0, length)}…${probability}`;
+        if (length < 2 || fits(beginning)) cut = beginning;
+      }
+      suggestions.set(whole, cut);
+    }
+    return suggestions.get(whole);
   };
 
   /** The class the learner would give instead, and its probability. */
