@@ -15,7 +15,7 @@ def keep_freed_memory() -> bool:
     """Let this process keep memory that it has freed, for its next use. Returns whether the C library could be told so.
 
     A step of training frees some 80 MB of activations and needs them again at once. glibc gives them back to the system
-    in between, which then clears page after page anew: a quarter of all time for images of 28x28 pixels. No number
+    in between, which then clears page after page anew: up to a quarter of all time. No number
     changes. It is a setting of the whole process, and therefore one for programs to make at their start, not libraries.
     """
     if sys.platform != "linux":
