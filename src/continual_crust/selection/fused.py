@@ -17,7 +17,7 @@ LOG = logging.getLogger(__name__)
 COMPILERS = {"cuda": "triton", "cpu": "numba"}
 LARGEST_ON_GPU = 1 << 20
 """How many candidates one block of threads may look through in each step before that takes longer than it saves."""
-SMALLEST_ON_CPU = 1 << 18
+SMALLEST_ON_CPU = 1 << 16
 """From how many distances on a score of selections wins back the half second that it takes to import Numba."""
 
 
