@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import settings
 
 from continual_crust.data import Dataset, load_dataset
+
+# The same examples in every run, so that a change is judged by what it changed; `--hypothesis-profile fresh` looks for
+# new ones.
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("fresh", deadline=None, max_examples=1000)
+settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")

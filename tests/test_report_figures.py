@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from dataclasses import replace
@@ -177,7 +178,7 @@ def test_a_figure_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert before == png(accuracy_matrix(RESULT))
 
     def full_disk(*_):
-        raise OSError("no space left")
+        raise OSError(errno.ENOSPC, "no space left")
 
     monkeypatch.setattr("os.fsync", full_disk)
     with pytest.raises(OSError, match="no space"):
