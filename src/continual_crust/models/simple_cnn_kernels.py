@@ -1,6 +1,6 @@
 """Triton kernels for one training step of `SimpleCNN`. Import only where Triton is installed.
 
-Layer by layer such a step is seventy small kernels, most of them waiting for memory or for each other. Here it is ten:
+Layer by layer this is dozens of small kernels, most of them waiting for memory or for each other. Here it is ten:
 activations are laid out for tensor cores from the start, and rectifier, pooling and dropout cost nothing of their own.
 Products are in TF32, as cuDNN's are. Sums that several programs share are written part by part and added in a fixed
 order, so that a step gives the same bits every time.

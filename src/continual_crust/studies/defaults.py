@@ -41,8 +41,7 @@ _INSTANCE: dict[str, tuple[str, float, float, int, int, int, int]] = {
 
 TUNED_LEARNING_RATES: dict[str, dict[str, float]] = {
     # The best of 0.0003, 0.001, 0.003 and 0.01 by mean accuracy at noise 0.0 and 0.4, seed 0 (naive: no difference):
-    # `continual-crust study run tune_digits`, results/tune_digits.json. Those of crust and cosine_crust won before
-    # centrality was compared in single precision; docs/compared-methods.md has what another tuning says.
+    # `continual-crust study run tune_digits`, results/tune_digits.json.
     "digits": {
         "naive": 1e-3,
         "joint": 1e-3,
@@ -51,8 +50,8 @@ TUNED_LEARNING_RATES: dict[str, dict[str, float]] = {
         "replay_ewc": 3e-4,
         "der": 1e-2,
         "icarl": 1e-3,
-        "crust": 3e-3,
-        "cosine_crust": 3e-3,
+        "crust": 1e-3,
+        "cosine_crust": 1e-3,
     },
     # Of 0.001, 0.0001 and 0.00003 by accuracy at noise 0.5, seed 0: results/mnist_first_runs.json. Cumulative training
     # is joint training again and again, and has its rate.
