@@ -104,7 +104,6 @@ def assess(
     counted: NDArray[np.bool_],
     known_right: NDArray[np.bool_],
     seed: int = 0,
-    refits: int = REFITS,
 ) -> Assessment:
     """Judge a batch of one class.
 
@@ -120,8 +119,6 @@ def assess(
         Images a person has vouched for.
     seed
         Decides the resampling.
-    refits
-        How many resampled batches the interval rests on; 0 where nobody asks how noisy the batch is.
     """
     count = len(counted)
     if count < FEWEST or not counted.any():
@@ -135,8 +132,6 @@ def assess(
     densities = [mixture.densities() for mixture in mixtures]
     kinds = _normalized(sum(densities, np.zeros(1)), shares, known_right)
     right = kinds[:, 0].astype(np.float32)
-    if not refits:
-        return Assessment(right, None)
     # By its looks alone: a network has learned the other classes' remembered images, and new ones look less like them.
     looks, mixture = densities[-1][counted], mixtures[-1]
     likenesses = [
@@ -145,24 +140,13 @@ def assess(
     ]
     random = np.random.default_rng(seed)
     resampled = []
-    for _ in range(refits):
+    for _ in range(REFITS):
         times = random.multinomial(len(fitted), ones / len(fitted)).astype(np.float64)
         again, _ = _fitted(mixtures, fit[:, 0], times, shares, known_right[fitted], REFIT_ITERATIONS)
         about = times * counted[fitted]
         if about.sum():
             resampled.append(about @ again / about.sum())
     return Assessment(right, noise_estimate(kinds[counted].mean(axis=0), resampled, likenesses))
-
-
-def assess_whole(views: Sequence[View], seed: int = 0) -> Assessment:
-    """Judge a batch of one class that is all in memory, with nobody's word for any image; only image by image."""
-    count = len(views[0].own)
-    fitted = sample_of(count, seed)
-    projected = []
-    for view, directions in zip(views, DIRECTIONS, strict=True):
-        projection = Projection.of(View(view.own[fitted], view.others), directions)
-        projected.append(View(projection(view.own), [projection(points) for points in view.others]))
-    return assess(projected, fitted, np.ones(count, bool), np.zeros(count, bool), seed, refits=0)
 
 
 def network_view(features: Tensor) -> Points:
