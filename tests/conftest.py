@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import settings
@@ -44,3 +46,11 @@ def first_classes(dataset: Dataset, classes: int, images: int) -> Dataset:
         dataset.test_labels[test],
         dataset.class_names[:classes],
     )
+
+
+@pytest.fixture(autouse=True)
+def same_number_of_threads() -> Iterator[None]:
+    """Importing apricot makes this thread use all cores, whatever it was told; more threads give other last bits."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
