@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 
@@ -89,5 +88,17 @@ def test_a_forged_tree_is_refused_or_harmless(node: object) -> None:
     text = json.dumps(node).encode()  # infinities and all
     tensors = {"0.a": torch.ones(2, 3), "tree": torch.tensor(list(text), dtype=torch.uint8)}
     tensors["sha256"] = torch.tensor(list(hashlib.sha256(pack(tensors)).digest()), dtype=torch.uint8)
-    with contextlib.suppress(NotATensorFile):
-        unpack_tree(pack(tensors))
+    try:
+        found = unpack_tree(pack(tensors))
+    except NotATensorFile:
+        return
+    assert all(leaf is None or isinstance(leaf, bool | int | float | str | torch.Tensor) for leaf in leaves(found))
+    assert all(leaf.untyped_storage().nbytes() <= len(text) + 24 for leaf in leaves(found) if torch.is_tensor(leaf))
+
+
+def leaves(tree: object) -> list[object]:
+    if isinstance(tree, dict):
+        return [leaf for pair in tree.items() for part in pair for leaf in leaves(part)]
+    if isinstance(tree, list | tuple):
+        return [leaf for part in tree for leaf in leaves(part)]
+    return [tree]
