@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from continual_crust.errors import InputError
+from continual_crust.kernel_trial import tried_once
 from continual_crust.selection import FactoredPoints, centrality, facility_location, fused
 from continual_crust.selection.distance_table import LEVELS, ROWS_PER_SUM, DistanceTable
 from continual_crust.selection.greedy import TIE, plain_picks
@@ -213,7 +214,7 @@ def test_picks_are_the_same_without_a_compiler(
     def refuse(compiler: str) -> ModuleType:
         raise ImportError(f"no {compiler} today")
 
-    monkeypatch.setattr(fused, "_works", fused._works.__wrapped__)
+    monkeypatch.setattr(fused, "_works", tried_once("selection", fused.COMPILERS)(fused._works.__wrapped__))
     if fault == "missing":
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     else:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
-import importlib.util
-import logging
 from types import ModuleType
 
 import torch
 from torch import Tensor
 
+from continual_crust.kernel_trial import tried_once
 from continual_crust.selection.distance_table import DistanceTable
 
-LOG = logging.getLogger(__name__)
 COMPILERS = {"cuda": "triton", "cpu": "numba"}
 LARGEST_ON_GPU = 1 << 20
 """How many candidates one block of threads may look through in each step before that takes longer than it saves."""
@@ -57,17 +54,10 @@ def _greedy(
     return torch.from_numpy(indices), torch.from_numpy(won), read
 
 
-@functools.cache
+@tried_once("selection", COMPILERS)
 def _works(device: torch.device) -> bool:
-    """Whether the kernels can be built and run here, tried once on four points; Triton needs a C compiler."""
-    compiler = COMPILERS[device.type]
-    if importlib.util.find_spec(compiler) is None:
-        return False
-    try:
-        distances = torch.tensor([[0, 1, 2, 9], [1, 0, 1, 9], [2, 1, 0, 9], [9, 9, 9, 0]], dtype=torch.int32)
-        distances = distances.to(device)
-        indices, won, _ = _greedy(distances, True, distances.sum(dim=0), 9, 0, 2)
-        return bool(indices.tolist() == [1, 3] and won.tolist() == [25, 9])
-    except Exception as error:  # whatever a compiler, a driver or a version may raise: there is another way
-        LOG.warning("%s cannot be used for selection (%s); the same picks take longer.", compiler.capitalize(), error)
-        return False
+    """Two picks of four points."""
+    distances = torch.tensor([[0, 1, 2, 9], [1, 0, 1, 9], [2, 1, 0, 9], [9, 9, 9, 0]], dtype=torch.int32)
+    distances = distances.to(device)
+    indices, won, _ = _greedy(distances, True, distances.sum(dim=0), 9, 0, 2)
+    return indices.tolist() == [1, 3] and won.tolist() == [25, 9]
