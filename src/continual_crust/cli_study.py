@@ -61,7 +61,12 @@ def run(
     ] = None,
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="local: runs at a time; by default one a core, up to ten on a GPU.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="local: runs at a time; by default one a core, up to ten on a GPU, where they are faster while "
+            "`nvidia-cuda-mps-control -d` is running.",
+        ),
     ] = None,
     address: Annotated[
         str | None, typer.Option(help="ray: address of a cluster; by default one is started here.")
@@ -80,6 +85,7 @@ def run(
 ) -> None:
     """Do all runs of a study that are not done. Can be stopped at any time and repeated; nothing is done twice."""
     from continual_crust.progress import progress_bar
+    from continual_crust.studies.engines import sharing_advice
     from continual_crust.studies.folder import StudyFolder
     from continual_crust.studies.study import find_study
     from continual_crust.studies.work import Workplace
@@ -95,6 +101,9 @@ def run(
     plan = f": {len(mine)} runs, {len(mine) - len(todo)} done, {len(todo)} to do."
     console.print(Text.assemble((study.title, "bold"), plan), soft_wrap=True)
     console.print(f"[dim]{_forecast(folder, mine, todo)}[/dim]")
+    advice = sharing_advice(device, workers, len(todo)) if engine == "local" and todo else None
+    if advice is not None:
+        console.print(Text(advice, "dim"), soft_wrap=True)
     place = Workplace(folder.path.resolve(), data_root and data_root.resolve(), download, device, tensorboard)
     outcomes: Counter[str] = Counter()
     problems: list[Event] = []

@@ -8,7 +8,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from multiprocessing import connection
 from queue import Empty, Queue
 from typing import Any
 
@@ -17,9 +19,10 @@ import torch
 from continual_crust.errors import InputError, trouble_of_the_machine
 from continual_crust.process_memory import keep_freed_memory
 from continual_crust.studies.config import RunConfig
+from continual_crust.studies.gpu_sharing import START_MPS, load_linear_algebra, processes_share
 from continual_crust.studies.run import choose_device
 from continual_crust.studies.study import run_id
-from continual_crust.studies.work import Report, Workplace, work_on
+from continual_crust.studies.work import Workplace, work_on
 
 POLL_SECONDS = 0.2
 MOST_RUNS_ON_A_GPU = 10
@@ -39,6 +42,8 @@ class Event:
     learned: int = 0
     count: int = 0
     problem: str = ""
+    device_lost: bool = False
+    """Whether nothing more can be done on the device by the process in which the run failed."""
 
 
 Engine = Callable[[Sequence[RunConfig], Workplace], Iterator[Event]]
@@ -47,48 +52,55 @@ Engine = Callable[[Sequence[RunConfig], Workplace], Iterator[Event]]
 def local_engine(workers: int | None) -> Engine:
     """This machine.
 
-    On CPUs a process for each core with one thread each, since small networks gain nothing from more. On a GPU threads
-    of this process: steps are recorded graphs, and those of several runs fill the GPU together, where processes would
-    take turns on it.
+    On CPUs a process for each core with one thread each, since small networks gain nothing from more. On a GPU
+    processes too where they can share it, else threads of this process: steps are recorded graphs, and those of several
+    runs fill the GPU together. Results are the same bits either way.
     """
 
     def engine(configs: Sequence[RunConfig], place: Workplace) -> Iterator[Event]:
         device = choose_device(place.device)
-        if device.type == "cuda":
-            yield from _in_threads(configs, place, min(workers or _runs_that_fit(device), len(configs)), device)
-            return
-        count = min(workers or os.cpu_count() or 1, len(configs))
-        yield from _in_processes(configs, place, count) if count > 1 else _in_threads(configs, place, 1, device)
+        apart = device.type == "cpu" or processes_share(device)
+        count = min(workers or _runs_at_a_time(device, apart), len(configs))
+        if apart and count > 1:
+            yield from _in_processes(configs, place, count)
+        else:
+            yield from _in_threads(configs, place, count, device)
 
     return engine
 
 
-def _runs_that_fit(device: torch.device) -> int:
+def sharing_advice(device_name: str, workers: int | None, runs: int) -> str | None:
+    """A sentence for somebody whose runs are about to share a GPU as threads, where processes would be faster."""
+    device = choose_device(device_name)
+    if device.type != "cuda" or processes_share(device):
+        return None
+    count = min(workers or _runs_at_a_time(device, apart=False), runs)
+    if count < 2:
+        return None
+    return f"{count} runs at a time share the GPU as threads; faster are processes: `{START_MPS}`, then repeat."
+
+
+def _runs_at_a_time(device: torch.device, apart: bool) -> int:
+    cores = os.cpu_count() or 1
+    if device.type == "cpu":
+        return cores
     free, _ = torch.cuda.mem_get_info(device)
-    return max(1, min(MOST_RUNS_ON_A_GPU, free // MEMORY_OF_A_RUN))
+    fitting = max(1, min(MOST_RUNS_ON_A_GPU, free // MEMORY_OF_A_RUN))
+    return min(fitting, cores) if apart else fitting
 
 
 def _in_threads(configs: Sequence[RunConfig], place: Workplace, workers: int, device: torch.device) -> Iterator[Event]:
     events: Queue[Event] = Queue()
     stopping = threading.Event()
     threads = torch.get_num_threads()
+    if workers > 1:
+        load_linear_algebra(device)
 
     def attempt(config: RunConfig) -> Event:
         torch.set_num_threads(1)  # as in every other engine: more threads give other last bits
-        return _attempt(
-            config,
-            place,
-            lambda run, learned, count: events.put(Event(run, "experience", learned, count)),
-            stopping.is_set,
-        )
+        return _attempt(config, place, events.put, stopping.is_set)
 
-    def use_own_stream() -> None:
-        if device.type == "cuda":
-            # Steps are replayed on another stream. What is on this one, selection and evaluation, is many small pieces
-            # that somebody waits for, and goes first.
-            torch.cuda.set_stream(torch.cuda.Stream(device, priority=-1))
-
-    with ThreadPoolExecutor(workers, initializer=use_own_stream) as pool:
+    with ThreadPoolExecutor(workers) as pool:
         try:
             yield from _collect({pool.submit(attempt, config) for config in configs}, events)
         except BaseException:
@@ -101,13 +113,16 @@ def _in_threads(configs: Sequence[RunConfig], place: Workplace, workers: int, de
 
 
 def _in_processes(configs: Sequence[RunConfig], place: Workplace, workers: int) -> Iterator[Event]:
+    # Spawned, not forked: a fork of a process that has used CUDA, or threads, cannot.
     context = multiprocessing.get_context("spawn")
     events: Any = context.Queue()
-    with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(events,)) as pool:
-        futures = {pool.submit(_attempt_and_tell, config, place) for config in configs}
+    stopping = context.Event()
+    with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(events, stopping)) as pool:
+        futures = {pool.submit(_attempt_in_worker, config, place) for config in configs}
         try:
             yield from _collect(futures, events)
         except BaseException:
+            stopping.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
@@ -122,42 +137,92 @@ def _collect(open_futures: set[Future[Event]], events: Any) -> Iterator[Event]:
                 break
         for future in finished:
             try:
-                yield future.result()
+                event = future.result()
             except BrokenProcessPool:
                 raise InputError(
                     "a worker process was killed, perhaps for lack of memory; repeat the command to go on, with fewer "
                     "--workers if it happens again."
                 ) from None
+            yield event
+            if event.device_lost:
+                # Its process would fail every run that it is given from now on.
+                raise InputError(f"the GPU can no longer be used ({event.problem}); repeat the command to go on.")
 
 
 _events: Any = None
+_stopping: Any = None
 
 
-def _start_worker(events: Any) -> None:
-    global _events
-    _events = events
+def _start_worker(events: Any, stopping: Any) -> None:
+    global _events, _stopping
+    _events, _stopping = events, stopping
     torch.set_num_threads(1)
     keep_freed_memory()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _attempt_and_tell(config: RunConfig, place: Workplace) -> Event:
-    return _attempt(config, place, lambda run, learned, count: _events.put(Event(run, "experience", learned, count)))
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for work for ever, and hold its memory of the GPU."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)  # at any moment: writes are atomic, and the lock on a run ends with its process
+
+
+def _attempt_in_worker(config: RunConfig, place: Workplace) -> Event:
+    return _attempt(config, place, _events.put, _stopping.is_set)
 
 
 def _attempt(
     config: RunConfig,
     place: Workplace,
-    report: Report | None = None,
+    tell: Callable[[Event], object],
     stopped: Callable[[], bool] | None = None,
 ) -> Event:
     """Do a run; what is wrong with it is told, and the other runs go on."""
+
+    def report(run: str, learned: int, count: int) -> None:
+        tell(Event(run, "experience", learned, count))
+
     try:
-        return Event(run_id(config), work_on(config, place, report, stopped))
+        with _own_stream(choose_device(place.device)):
+            return Event(run_id(config), work_on(config, place, report, stopped))
     except InputError as error:
         return Event(run_id(config), "failed", problem=str(error))
     except Exception as error:  # a bug or a device failure in one run must not cost a night of others
         problem = trouble_of_the_machine(error) or " ".join(f"{type(error).__name__}: {error}".split())
-        return Event(run_id(config), "failed", problem=problem)
+        lost = _is_lost(choose_device(place.device))
+        return Event(run_id(config), "failed", problem=problem, device_lost=lost)
+
+
+_thread = threading.local()
+
+
+def _own_stream(device: torch.device) -> AbstractContextManager[object]:
+    """A stream of this thread's own, which goes first.
+
+    Steps are replayed on another stream. What is on this one, selection and evaluation, is many small pieces that
+    somebody waits for. One for each thread, since PyTorch hands out 32 and then the same ones again.
+    """
+    if device.type != "cuda":
+        return nullcontext()
+    if not hasattr(_thread, "stream"):
+        _thread.stream = torch.cuda.Stream(device, priority=-1)
+    context: AbstractContextManager[object] = torch.cuda.stream(_thread.stream)
+    return context
+
+
+def _is_lost(device: torch.device) -> bool:
+    """Whether the device answers this process no more: after some errors every call fails with the same one."""
+    if device.type != "cuda":
+        return False
+    try:
+        torch.zeros((), device=device).item()  # and no `synchronize`, which breaks what other threads are recording
+    except torch.OutOfMemoryError:
+        return False
+    except RuntimeError:
+        return True
+    return False
 
 
 def ray_engine(address: str | None, cpus: float, gpus: float, retries: int) -> Engine:
@@ -198,7 +263,7 @@ def ray_engine(address: str | None, cpus: float, gpus: float, retries: int) -> E
 
 
 def _attempt_on_ray(config: RunConfig, place: Workplace, events: Any) -> Event:
-    return _attempt(config, place, lambda run, learned, count: events.put(Event(run, "experience", learned, count)))
+    return _attempt(config, place, events.put)
 
 
 def _connect(ray: Any, address: str | None) -> None:
