@@ -22,7 +22,7 @@ from continual_crust.studies.config import RunConfig
 from continual_crust.studies.gpu_sharing import START_MPS, load_linear_algebra, processes_share
 from continual_crust.studies.run import choose_device
 from continual_crust.studies.study import run_id
-from continual_crust.studies.work import Workplace, work_on
+from continual_crust.studies.work import STOPPED, Workplace, work_on
 
 POLL_SECONDS = 0.2
 MOST_RUNS_ON_A_GPU = 10
@@ -98,7 +98,7 @@ def _in_threads(configs: Sequence[RunConfig], place: Workplace, workers: int, de
 
     def attempt(config: RunConfig) -> Event:
         torch.set_num_threads(1)  # as in every other engine: more threads give other last bits
-        return _attempt(config, place, events.put, stopping.is_set)
+        return _attempt(config, place, events.put, stopping)
 
     with ThreadPoolExecutor(workers) as pool:
         try:
@@ -135,18 +135,21 @@ def _collect(open_futures: set[Future[Event]], events: Any) -> Iterator[Event]:
                 yield events.get_nowait()
             except Empty:
                 break
-        for future in finished:
-            try:
-                event = future.result()
-            except BrokenProcessPool:
-                raise InputError(
-                    "a worker process was killed, perhaps for lack of memory; repeat the command to go on, with fewer "
-                    "--workers if it happens again."
-                ) from None
+        # The news that the device is lost goes before all that follows from it.
+        for event in sorted(map(_outcome, finished), key=lambda event: not event.device_lost):
             yield event
             if event.device_lost:
-                # Its process would fail every run that it is given from now on.
                 raise InputError(f"the GPU can no longer be used ({event.problem}); repeat the command to go on.")
+
+
+def _outcome(future: Future[Event]) -> Event:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        raise InputError(
+            "a worker process was killed, perhaps for lack of memory; repeat the command to go on, with fewer "
+            "--workers if it happens again."
+        ) from None
 
 
 _events: Any = None
@@ -170,28 +173,31 @@ def _end_with_parent() -> None:
 
 
 def _attempt_in_worker(config: RunConfig, place: Workplace) -> Event:
-    return _attempt(config, place, _events.put, _stopping.is_set)
+    return _attempt(config, place, _events.put, _stopping)
 
 
-def _attempt(
-    config: RunConfig,
-    place: Workplace,
-    tell: Callable[[Event], object],
-    stopped: Callable[[], bool] | None = None,
-) -> Event:
-    """Do a run; what is wrong with it is told, and the other runs go on."""
+def _attempt(config: RunConfig, place: Workplace, tell: Callable[[Event], object], stopping: Any) -> Event:
+    """Do a run; what is wrong with it is told, and the other runs go on.
+
+    `stopping` is an event of threads or processes. It is set here where the device is lost to this process, which would
+    otherwise fail all runs that it is given from then on.
+    """
 
     def report(run: str, learned: int, count: int) -> None:
         tell(Event(run, "experience", learned, count))
 
     try:
+        if stopping.is_set():
+            raise InputError(STOPPED)
         with _own_stream(choose_device(place.device)):
-            return Event(run_id(config), work_on(config, place, report, stopped))
+            return Event(run_id(config), work_on(config, place, report, stopping.is_set))
     except InputError as error:
         return Event(run_id(config), "failed", problem=str(error))
     except Exception as error:  # a bug or a device failure in one run must not cost a night of others
         problem = trouble_of_the_machine(error) or " ".join(f"{type(error).__name__}: {error}".split())
         lost = _is_lost(choose_device(place.device))
+        if lost:
+            stopping.set()
         return Event(run_id(config), "failed", problem=problem, device_lost=lost)
 
 
@@ -263,7 +269,7 @@ def ray_engine(address: str | None, cpus: float, gpus: float, retries: int) -> E
 
 
 def _attempt_on_ray(config: RunConfig, place: Workplace, events: Any) -> Event:
-    return _attempt(config, place, events.put)
+    return _attempt(config, place, events.put, threading.Event())
 
 
 def _connect(ray: Any, address: str | None) -> None:

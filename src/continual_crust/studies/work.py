@@ -20,6 +20,7 @@ from continual_crust.studies.run import CHECKPOINT, Progress, choose_device, exe
 from continual_crust.studies.tensorboard import Scalars
 
 DONE, SKIPPED = "done", "skipped"
+STOPPED = "stopped; repeat the command to go on."
 Report = Callable[[str, int, int], None]
 """Told the run's id, how many of its experiences are learned and how many it has."""
 
@@ -61,7 +62,7 @@ def work_on(
 
         def after_epoch(phase: str, epoch: int, epochs: int, loss: float) -> None:
             if stopped is not None and stopped():
-                raise InputError("stopped; repeat the command to go on.")
+                raise InputError(STOPPED)
             if scalars is not None:
                 scalars.after_epoch(phase, epoch, epochs, loss)
 
