@@ -123,7 +123,7 @@ def _in_processes(configs: Sequence[RunConfig], place: Workplace, workers: int) 
             yield from _collect(futures, events)
         except BaseException:
             stopping.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)  # waits for epochs to end: whoever comes next finds no run locked
             raise
 
 
