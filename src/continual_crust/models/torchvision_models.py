@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from continual_crust.errors import InputError
+from continual_crust.models.activated import activate_blocks, activate_sequences, activate_stem
 from continual_crust.torchvision_remedy import import_torchvision
 
 SMALL_IMAGE = 64
@@ -31,6 +32,9 @@ def resnet18(image_shape: tuple[int, int, int], classes: int, pretrained: bool) 
     elif channels != 3:
         network.conv1 = _with_channels(network.conv1, channels, pretrained)
     network.fc = nn.Linear(network.fc.in_features, classes)
+    activate_stem(network)
+    activate_blocks(network, models.resnet.BasicBlock)
+    activate_sequences(network)
     return _as_module(network)
 
 
@@ -42,6 +46,7 @@ def efficientnet_v2_s(image_shape: tuple[int, int, int], classes: int, pretraine
     if image_shape[0] != 3:
         stem[0] = _with_channels(stem[0], image_shape[0], pretrained)
     network.classifier[-1] = nn.Linear(network.classifier[-1].in_features, classes)
+    activate_sequences(network)
     return _as_module(network)
 
 
