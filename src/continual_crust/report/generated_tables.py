@@ -55,7 +55,11 @@ def write_tables(page: Path, collected: Path) -> bool:
 
 def with_tables(text: str, collected: Path) -> str:
     """A page's text with every table generated from a folder of collected results."""
-    tables = available_tables(Collected.read(collected))
+    return filled(text, available_tables(Collected.read(collected)))
+
+
+def filled(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    """A page's text with what these functions return in the places of their names."""
     places = list(PLACE.finditer(text))
     if len(places) != text.count("<!-- table:") or any("<!-- table:" in place["old"] for place in places):
         raise InputError("a '<!-- table: … -->' of the page has no '<!-- end of table -->'; add it.")

@@ -1,0 +1,64 @@
+"""The page on performance says what the results say, where it says that it does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from continual_crust.report.generated_tables import PLACE, filled
+from performance_tables import PAGE, TRAINING_GPU, mnist, same_results, steps, tables
+
+
+def results(parts: dict[str, Any]) -> dict[str, Any]:
+    return {"command": "this", "together": 5, "parts": parts}
+
+
+def run(seed: int, digest: str) -> dict[str, Any]:
+    return {"seed": seed, "accuracy": 0.8 + seed / 10, "purity": 0.9, "measured_sha256": digest}
+
+
+def part(*runs: dict[str, Any], processes: bool = False) -> dict[str, Any]:
+    times = {"whole_s": 9.0, "start_up_s": 1.5, "from_start_up_to_results_s": 7.04, "learning_s": 6.5}
+    return {"processes": processes, **times, "selection_s": 2.25, "runs": list(runs)}
+
+
+def test_the_page_is_up_to_date() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    found = json.loads(TRAINING_GPU.read_text(encoding="utf-8")) if TRAINING_GPU.exists() else None
+    assert len(PLACE.findall(text)) == len(tables(found))
+    assert filled(text, tables(found)) == text, "run: python benchmarks/performance_tables.py"
+
+
+def test_steps_are_compared_with_as_many_plain_ones() -> None:
+    measured = {"plain_ms": 2.0, "alone_ms": 0.5, "threads_ms": 1.0}
+    network = "simple_cnn 28x28 float32"
+    found = results({network: measured, "five processes": {network: {"processes_ms": 0.8}}})
+    first, second = steps(found).splitlines()[2:4]
+    assert first == "| SimpleCNN, 28x28 | 2.00 ms | 0.500 ms | 4.0 | 1.000 ms | 10.0 | 0.800 ms | 12.5 |"
+    assert second == "| ResNet18, 32x32 | – | – | – | – | – | – | – |"
+
+
+def test_whole_runs_have_a_row_each_and_what_failed_stays_empty() -> None:
+    found = results(
+        {
+            "mnist, one seed": part(run(0, "a")),
+            "mnist, five seeds, processes": part(run(0, "a"), run(1, "b")),
+            "mnist, five seeds, threads": {"failed": "exit code 1", "last words": []},
+        }
+    )
+    rows = mnist(found).splitlines()[2:]
+    assert rows[0] == "| one seed | 12 s | 7.0 s | 6.5 s | 2.2 s | 1.5 s | 0.800 |"
+    assert rows[1] == "| five seeds, threads | 20 s | – | – | – | – | – |"
+    assert rows[2].startswith("| five seeds, processes, not as meant | 20 s |")
+
+
+@pytest.mark.parametrize(
+    ("digests", "told"),
+    [("aa", "All 1 seeds"), ("ab", "0 came to different ends"), ("a", "No seed has been run twice")],
+)
+def test_different_ends_are_told(digests: str, told: str) -> None:
+    names = ("mnist, one seed", "mnist, five seeds, threads")
+    parts = {name: part(run(0, digest)) for name, digest in zip(names, digests, strict=False)}
+    assert told in same_results(results(parts))
