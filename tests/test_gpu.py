@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,21 +18,63 @@ from continual_crust.studies.folder import StudyFolder
 from continual_crust.studies.run import execute
 from continual_crust.studies.study import parse_study
 from continual_crust.studies.work import Workplace
-from test_study_engines import SMALL, measured
+from gpu_parts import MPS, mps_of_its_own
+from test_study_engines import SMALL, in_environment, measured, study_command
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
 
-def test_runs_end_in_the_same_bits_alone_and_together(tmp_path: Path) -> None:
-    text = SMALL.replace("seeds: 2", "seeds: 4").replace("methods: [replay, crust]", "methods: [der, icarl, crust]")
-    found = []
-    for workers in (1, 6):
-        folder = StudyFolder.create(tmp_path / str(workers) / "small", parse_study(text, "small"), text)
-        events = local_engine(workers)(list(folder.study.runs()), Workplace(folder.path, device="cuda"))
-        assert {event.kind for event in events} == {"experience", "done"}
-        found.append(measured(folder.path))
-    assert len(found[0]) == 12
-    assert found[0] == found[1]
+STUDY = SMALL.replace("seeds: 2", "seeds: 3").replace("[replay, crust]", "[der, icarl, crust, cosine_crust]")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+    """One run after the other, in this process."""
+    return measured(in_this_process(tmp_path_factory.mktemp("alone"), workers=1))
+
+
+def in_this_process(path: Path, workers: int) -> Path:
+    folder = StudyFolder.create(path / "small", parse_study(STUDY, "small"), STUDY)
+    events = local_engine(workers)(list(folder.study.runs()), Workplace(folder.path, device="cuda"))
+    assert {event.kind for event in events} == {"experience", "done"}
+    return folder.path
+
+
+def test_threads_end_in_the_same_bits_as_alone(tmp_path: Path, alone) -> None:
+    found = measured(in_this_process(tmp_path, workers=6))
+    assert len(found) == 12
+    assert found == alone
+
+
+@pytest.mark.skipif(shutil.which(MPS) is None, reason="there is no Multi-Process Service")
+def test_processes_end_in_the_same_bits_as_alone(tmp_path: Path, alone) -> None:
+    """In a new process, as this one may have used the GPU before the service was there."""
+    (tmp_path / "small.yaml").write_text(STUDY)
+    command = study_command("run", "small.yaml", "--out", "out", "--workers", 6, "--device", "cuda", cwd=tmp_path)
+    with mps_of_its_own() as environment:
+        done = subprocess.run(
+            command, cwd=tmp_path, env={**in_environment(), **environment}, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert "as threads" not in done.stdout
+    assert measured(tmp_path / "out" / "small") == alone
+
+
+def test_first_calls_of_linear_algebra_in_threads() -> None:
+    """In a new process, since PyTorch loads it once; see `load_linear_algebra`."""
+    done = subprocess.run([sys.executable, "-c", FIRST_CALLS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+FIRST_CALLS = """
+from concurrent.futures import ThreadPoolExecutor
+import torch
+from continual_crust.studies.gpu_sharing import load_linear_algebra
+load_linear_algebra(torch.device("cuda"))
+with ThreadPoolExecutor(8) as pool:
+    list(pool.map(torch.linalg.eigvalsh, [torch.eye(4, device="cuda")] * 64))
+    list(pool.map(torch.linalg.inv, [torch.eye(4, device="cuda")] * 64))
+"""
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
