@@ -204,7 +204,7 @@ def test_sift_learns_from_what_it_trusts(few_digits: Dataset) -> None:
         mean_purity(
             purity_per_class(learned("sift", few_digits, training, "label:0.4", options=chosen).memory, stream.truth)
         )
-        for chosen in (SiftOptions(), SiftOptions(margin=False, crowding=False))
+        for chosen in (SiftOptions(), SiftOptions(margin=False, crowd_size=False, crowding=False))
     )
     assert pure is not None
     assert blind is not None

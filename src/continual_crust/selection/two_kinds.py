@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -59,13 +58,3 @@ def two_kinds(numbers: Tensor) -> TwoKinds:
         means, upper = means.flip(0), 1 - upper
     upper = upper.masked_fill(values >= means[1], 1.0).masked_fill(values <= means[0], 0.0)
     return TwoKinds(upper, float((means[1] - means[0]) / spreads.square().mean().sqrt()))
-
-
-def crowding(points: Tensor, share: float) -> Tensor:
-    """How near its neighbours each point is: minus the log of the mean distance to the nearest `share` of all."""
-    count = max(1, math.ceil(share * len(points)))
-    means = [
-        torch.cdist(part, points).topk(min(count + 1, len(points)), largest=False).values.sum(dim=1) / count
-        for part in points.split(2048)
-    ]
-    return -(torch.cat(means) + 1e-4).log() if means else points.new_zeros(0)
