@@ -76,8 +76,12 @@ def mps_of_its_own() -> Iterator[dict[str, str]]:
     """The environment for processes that share the GPU, for as long as this lasts."""
     if shutil.which(MPS) is None:
         raise FileNotFoundError(f"there is no {MPS}")
-    with tempfile.TemporaryDirectory(prefix="mps") as folder:
-        environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+    # It may still be writing when it has been told to end.
+    with tempfile.TemporaryDirectory(prefix="mps", ignore_cleanup_errors=True) as folder:
+        own = {f"CUDA_MPS_{name}_DIRECTORY": f"{folder}/{name.lower()}" for name in ("PIPE", "LOG")}
+        for path in own.values():
+            Path(path).mkdir()
+        environment = {**os.environ, **own}
         # It goes to the background and keeps what it was given as output open, so it is given none.
         quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "timeout": 30}
         subprocess.run([MPS, "-d"], env=environment, check=True, **quiet)
