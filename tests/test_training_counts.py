@@ -48,7 +48,7 @@ def test_a_step_adds_little_to_what_the_network_does(few_digits: Dataset) -> Non
     strategy.learn(stream[0])
     old, new = strategy.remembered(), stream[1].samples
     assert old is not None
-    phase = strategy._phase(strategy._loss)
+    phase = strategy._phase(strategy._loss())
     costs = []
     for batches in (1, 3):
         first = new[torch.arange(batches * BATCH)]

@@ -42,18 +42,22 @@ class SimpleCNN(nn.Module):
             nn.Dropout(DROPPED[1]),
         )
         self.head = nn.Linear(128, classes)
-        self._shrinks = shrink
+        self.image_shape = image_shape
+        self.shrinks = shrink
+
+    def layers(self) -> tuple[nn.Module, ...]:
+        """What learns: both convolutions, the hidden layer and the head."""
+        return self.body[0], self.body[2], self.body[8], self.head
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.head(self._features(images))
         return logits
 
     def _features(self, images: Tensor) -> Tensor:
-        if not self.training or self._shrinks or not simple_cnn_fused.usable(images):
+        if not self.training or self.shrinks or not simple_cnn_fused.usable(images):
             features: Tensor = self.body(images)
             return features
-        layers = (self.body[0], self.body[2], self.body[8])
-        parameters = tuple(parameter for layer in layers for parameter in layer.parameters())
+        parameters = tuple(parameter for layer in self.layers()[:-1] for parameter in layer.parameters())
         return simple_cnn_fused.body(images, parameters, DROPPED)
 
 

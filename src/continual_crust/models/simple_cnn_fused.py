@@ -1,11 +1,9 @@
-"""`SimpleCNN`'s training step on a GPU in ten kernels, where Triton is there; the same network as without it."""
+"""`SimpleCNN`'s training step on a GPU by fused kernels, where Triton is there; the same network as without it."""
 
 from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
-import logging
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-LOG = logging.getLogger(__name__)
+from continual_crust.kernel_trial import tried_once
 
 
 def usable(images: Tensor) -> bool:
@@ -35,17 +33,17 @@ def body(images: Tensor, parameters: tuple[Tensor, ...], rates: tuple[float, flo
     rates
         Shares dropped after pooling and after the linear layer.
     """
-    # One draw for both layers, from the generator in force, so that a recorded step goes on with its own sequence.
-    chance = torch.rand(len(images), parameters[4].shape[1] + parameters[4].shape[0], device=images.device)
-    features: Tensor = _Body.apply(images.contiguous(), chance, rates, *parameters)  # type: ignore[no-untyped-call]
+    # Drawn from the generator in force, so that a recorded step goes on with its own sequence.
+    seed = torch.empty((), dtype=torch.int64, device=images.device).random_()
+    features: Tensor = _Body.apply(images.contiguous(), seed, rates, *parameters)  # type: ignore[no-untyped-call]
     return features
 
 
 class _Body(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, images: Tensor, chance: Tensor, rates: tuple[float, float], *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, images: Tensor, seed: Tensor, rates: tuple[float, float], *parameters: Tensor) -> Tensor:
         layers = parameters[0:2], parameters[2:4], parameters[4:6]
-        features, *between = kernels().forward(images, *layers, chance, rates)
+        features, *between = kernels().forward(images, *layers, seed, rates)
         ctx.save_for_backward(images, parameters[4], features, *between)
         ctx.rates = rates
         result: Tensor = features
@@ -63,22 +61,15 @@ def kernels() -> ModuleType:
     return importlib.import_module("continual_crust.models.simple_cnn_kernels")
 
 
-@functools.cache
+@tried_once("simple_cnn")
 def _works(device: torch.device) -> bool:
-    """Whether Triton can build and run the kernels here, tried once on two small images; it needs a C compiler."""
-    if importlib.util.find_spec("triton") is None:
-        return False
-    try:
-        ones = functools.partial(torch.ones, device=device)
-        parameters = (ones(32, 1, 3, 3), ones(32), ones(64, 32, 3, 3), ones(64), ones(128, 256), ones(128))
-        with torch.cuda.device(device):
-            images, chance = ones(2, 1, 8, 8), ones(2, 256 + 128)
-            features, *between = kernels().forward(
-                images, parameters[:2], parameters[2:4], parameters[4:], chance, (0.0, 0.0)
-            )
-            gradients = kernels().backward(ones(2, 128), images, parameters[4], (0.0, 0.0), features, *between)
-        # Each image: 9 ones and a bias make 10; 288 of these and a bias 2881; 256 of these and a bias 737537.
-        return bool(torch.allclose(features, features.new_full((), 737537), rtol=1e-2) and gradients[5].eq(2).all())
-    except Exception as error:  # whatever a compiler, a driver or a version may raise: there is another way
-        LOG.warning("Triton cannot be used to train simple_cnn (%s); the same training takes longer.", error)
-        return False
+    """Two small images of ones, there and back."""
+    ones = functools.partial(torch.ones, device=device)
+    parameters = (ones(32, 1, 3, 3), ones(32), ones(64, 32, 3, 3), ones(64), ones(128, 256), ones(128))
+    layers, seed = (parameters[:2], parameters[2:4], parameters[4:]), torch.zeros((), dtype=torch.int64, device=device)
+    with torch.cuda.device(device):
+        images = ones(2, 1, 8, 8)
+        features, *between = kernels().forward(images, *layers, seed, (0.0, 0.0))
+        gradients = kernels().backward(ones(2, 128), images, parameters[4], (0.0, 0.0), features, *between)
+    # Each image: 9 ones and a bias make 10; 288 of these and a bias 2881; 256 of these and a bias 737537.
+    return bool(torch.allclose(features, features.new_full((), 737537), rtol=1e-2) and gradients[5].eq(2).all())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 import triton
@@ -12,44 +13,68 @@ from torch import Tensor
 BLOCK = 1024
 
 
+class Settings(NamedTuple):
+    """Adam's constants, as the kernels use them."""
+
+    rate: float
+    decay: float
+    first_rate: float
+    second_rate: float
+    log_first: float
+    log_second: float
+    epsilon: float
+
+    @classmethod
+    def of(cls, learning_rate: float, weight_decay: float, betas: tuple[float, float], epsilon: float) -> Settings:
+        """From what PyTorch calls them."""
+        logarithms = math.log(betas[0]), math.log(betas[1])
+        return cls(learning_rate, weight_decay, 1 - betas[0], 1 - betas[1], *logarithms, epsilon)
+
+
+class Learned(NamedTuple):
+    """A parameter, and the averages of its gradient and of its square."""
+
+    value: Tensor
+    mean: Tensor
+    square: Tensor
+
+
 @triton.jit
-def _adam(
-    value, gradient, first, second, step, count, rate, decay, first_rate, second_rate, log_first, log_second, epsilon,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
+def corrections(steps, settings):
+    """What a step is to be multiplied by, and the root of the squares' average divided by."""
+    # In double precision: after the first step of the slower average the correction is a thousandth.
+    steps = steps.to(tl.float64)
+    first_share = (1 - tl.exp(steps * settings.log_first)).to(tl.float32)
+    return settings.rate / first_share, tl.sqrt((1 - tl.exp(steps * settings.log_second)).to(tl.float32))
+
+
+@triton.jit
+def updated(old, gradient, learned, at, known, settings, scale, root):
+    """The new value of a parameter; both averages are changed in memory."""
+    slope = gradient + settings.decay * old
+    mean = tl.load(learned.mean + at, mask=known)
+    mean += settings.first_rate * (slope - mean)
+    square = tl.load(learned.square + at, mask=known)
+    square += settings.second_rate * (slope * slope - square)
+    tl.store(learned.mean + at, mean, mask=known)
+    tl.store(learned.square + at, square, mask=known)
+    return old - scale * mean / (tl.sqrt(square) / root + settings.epsilon)
+
+
+@triton.jit
+def _adam(learned, gradient, step, count, settings, BLOCK: tl.constexpr):
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < count
-    steps = tl.load(step).to(tl.float64)
-    # In double precision: after the first step of the slower average the correction is a thousandth.
-    first_share = (1 - tl.exp(steps * log_first)).to(tl.float32)
-    second_root = tl.sqrt((1 - tl.exp(steps * log_second)).to(tl.float32))
-    old = tl.load(value + place, mask=inside)
-    slope = tl.load(gradient + place, mask=inside) + decay * old
-    mean = tl.load(first + place, mask=inside)
-    mean += first_rate * (slope - mean)
-    square = tl.load(second + place, mask=inside)
-    square += second_rate * (slope * slope - square)
-    tl.store(first + place, mean, mask=inside)
-    tl.store(second + place, square, mask=inside)
-    tl.store(value + place, old - rate / first_share * mean / (tl.sqrt(square) / second_root + epsilon), mask=inside)
+    scale, root = corrections(tl.load(step), settings)
+    old = tl.load(learned.value + place, mask=inside)
+    slope = tl.load(gradient + place, mask=inside)
+    tl.store(learned.value + place, updated(old, slope, learned, place, inside, settings, scale, root), mask=inside)
 
 
-def adam(
-    value: Tensor,
-    gradient: Tensor,
-    first: Tensor,
-    second: Tensor,
-    step: Tensor,
-    learning_rate: float,
-    weight_decay: float,
-    betas: tuple[float, float],
-    epsilon: float,
-) -> None:
+def adam(learned: Learned, gradient: Tensor, step: Tensor, settings: Settings) -> None:
     """Change a tensor and its two averages in place; `step` counts this step too."""
+    value = learned.value
     if gradient.stride() != value.stride():  # the kernel walks through memory, whatever the shape
         gradient = torch.empty_like(value).copy_(gradient)
     count = value.numel()
-    _adam[(triton.cdiv(count, BLOCK),)](
-        value, gradient, first, second, step, count, learning_rate, weight_decay,
-        1 - betas[0], 1 - betas[1], math.log(betas[0]), math.log(betas[1]), epsilon, BLOCK,
-    )  # fmt: skip
+    _adam[(triton.cdiv(count, BLOCK),)](learned, gradient, step, count, settings, BLOCK)

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from continual_crust.data.samples import Samples
 from continual_crust.data.stream import Experience
@@ -19,9 +18,10 @@ from continual_crust.errors import InputError
 from continual_crust.randomness import PrivateRandomness, generator_for, seed_for
 from continual_crust.selection.coreset import Coreset
 from continual_crust.selection.selectors import Candidates, SelectorConfig, select
+from continual_crust.strategies.losses import CrossEntropy, Loss
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.options import NoOptions
-from continual_crust.strategies.training import Loss, Phase, Training
+from continual_crust.strategies.training import Phase, Training
 
 
 class Observer(Protocol):
@@ -82,6 +82,7 @@ class Strategy(ABC):
         self.selector = selector or self.default_selector
         self.options = self.options_type() if options is None else options
         self.network = Network(model, torch.device(device), self.training.precision)
+        self._cross_entropy = CrossEntropy(self.network)
         self.memory: dict[int, Samples] = {}
         self.selection_seconds = 0.0
         self._observer = observer
@@ -176,9 +177,6 @@ class Strategy(ABC):
             if self._observer is not None and self._current_phase is not None:
                 self._observer(phase, epoch + 1, count, self._current_phase.mean_loss())
 
-    def _cross_entropy(self, batch: Samples) -> Tensor:
-        return weighted_cross_entropy(self.network.logits(batch.images), batch)
-
     def _remember(self, classes: Sequence[int], new: Samples) -> None:
         """Set the memory of each class to a fresh selection among its new samples."""
         with self._timed_selection():
@@ -211,8 +209,3 @@ class Strategy(ABC):
         yield
         self.network.synchronize()
         self.selection_seconds += time.perf_counter() - start
-
-
-def weighted_cross_entropy(logits: Tensor, batch: Samples) -> Tensor:
-    """Mean cross-entropy of a batch, each sample by its weight."""
-    return (batch.weights * functional.cross_entropy(logits, batch.labels, reduction="none")).mean()

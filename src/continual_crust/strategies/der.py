@@ -22,7 +22,8 @@ from torch.nn import functional
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
 from continual_crust.selection.selectors import SelectorConfig
-from continual_crust.strategies.base import Strategy, weighted_cross_entropy
+from continual_crust.strategies.base import Strategy
+from continual_crust.strategies.losses import weighted_cross_entropy
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class Network:
     def __init__(self, model: nn.Module, device: torch.device, precision: str = "float32") -> None:
         self.model = model.to(device)
         self.device = device
-        self._low_precision = precision == "bfloat16"
+        self.low_precision = precision == "bfloat16"
         if device.type == "cuda" and not any(isinstance(module, nn.MaxPool2d) for module in model.modules()):
             # The order in memory that tensor cores want; anything else costs two conversions a layer. Max pooling,
             # though, would sum its gradients in whatever order its threads finish, and no run could be repeated.
@@ -68,7 +68,7 @@ class Network:
 
     def _autocast(self) -> torch.autocast:
         """Low precision, where it is asked for, is for training; what is measured and selected is measured in full."""
-        low = self._low_precision and self.model.training
+        low = self.low_precision and self.model.training
         return torch.autocast(self.device.type, torch.bfloat16, enabled=low, cache_enabled=False)
 
     @torch.no_grad()

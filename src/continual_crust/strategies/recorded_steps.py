@@ -12,8 +12,8 @@ interpreter; and no thread runs far ahead of the GPU, since one that fills the d
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
 from itertools import groupby
 
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from continual_crust.data.samples import Samples
 from continual_crust.strategies.network import repeatable_convolutions
+from continual_crust.strategies.whole_step import WholeStep
 
 STRETCH = 8
 """Steps in one record."""
@@ -40,6 +41,8 @@ class RecordedSteps:
         Of all steps but the last of an epoch.
     drawing
         Makes the random generators the step's own, for as long as it is executed or recorded.
+    whole
+        The same step by kernels that gather a batch of one set themselves, where there are such.
     """
 
     def __init__(
@@ -47,10 +50,12 @@ class RecordedSteps:
         step: Callable[..., None],
         batch_size: int,
         drawing: Callable[[], AbstractContextManager[None]],
+        whole: WholeStep | None = None,
     ) -> None:
         self._step = step
         self._batch_size = batch_size
         self._drawing = drawing
+        self._whole = whole
         self._stream = _own_stream()
         self._tried: set[int] = set()
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
@@ -68,9 +73,20 @@ class RecordedSteps:
         self._stream.wait_stream(main)
         with torch.cuda.stream(self._stream):
             self._load(sets, orders)
-            for size, steps in groupby(sizes):
-                self._take_equal(size, len(list(steps)))
+            with self._between_begin_and_end():
+                for size, steps in groupby(sizes):
+                    self._take_equal(size, len(list(steps)))
         main.wait_stream(self._stream)
+
+    @contextmanager
+    def _between_begin_and_end(self) -> Iterator[None]:
+        if self._whole is None or len(self._sets) > 1:
+            yield
+            return
+        with self._drawing():
+            self._whole.begin()
+        yield
+        self._whole.end()
 
     def _take_equal(self, size: int, steps: int) -> None:
         if size not in self._tried:
@@ -126,6 +142,9 @@ class RecordedSteps:
         self._counter.zero_()
 
     def _step_at_counter(self, size: int) -> None:
+        if self._whole is not None and len(self._sets) == 1:
+            self._whole.take(self._sets[0], self._orders[0], self._counter, size)
+            return
         sizes = [size, self._batch_size]
         start = self._counter * self._batch_size
         places = zip(self._sets, self._orders, sizes, strict=False)

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from continual_crust.data.samples import Samples
 from continual_crust.errors import unknown_name
 from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.strategies.base import Strategy
+from continual_crust.strategies.losses import Loss
 
 MIXINGS = ("concatenate", "equal")
 
@@ -48,10 +47,10 @@ class Replay(Strategy):
 
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
         if self.options.mixing == "concatenate":
-            self._train(self._with_memory(new), self._loss)
+            self._train(self._with_memory(new), self._loss())
         else:
-            self._train(new, self._loss, beside=self.remembered())
+            self._train(new, self._loss(), beside=self.remembered())
         self._remember(classes, new)
 
-    def _loss(self, *batches: Samples) -> Tensor:
-        return self._cross_entropy(Samples.concatenate(batches))
+    def _loss(self) -> Loss:
+        return self._cross_entropy

@@ -28,6 +28,7 @@ from torch.nn import functional
 
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
+from continual_crust.strategies.losses import Loss
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.replay import Replay, ReplayOptions
 
@@ -80,8 +81,8 @@ class ReplayEwc(Replay):
         if len(new):
             self._consolidate(new)
 
-    def _loss(self, *batches: Samples) -> Tensor:
-        return super()._loss(*batches) + self.options.strength / 2 * self._penalty()
+    def _loss(self) -> Loss:
+        return lambda *batches: self._cross_entropy(*batches) + self.options.strength / 2 * self._penalty()
 
     def _penalty(self) -> Tensor:
         parts = zip(self.network.model.parameters(), self._anchor, self._importance, strict=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,12 +15,10 @@ from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError, check_types, unknown_name
 from continual_crust.randomness import PrivateRandomness
 from continual_crust.strategies.adam import Adam
+from continual_crust.strategies.losses import Loss
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.recorded_steps import RecordedSteps
-
-Loss = Callable[..., Tensor]
-"""From one batch of each set of samples that is trained on to a number. It may depend on nothing else that changes
-during a phase, except through tensors changed in place: on a GPU it is recorded once and replayed."""
+from continual_crust.strategies.whole_step import whole_step
 
 PRECISIONS = ("float32", "bfloat16")
 
@@ -101,10 +99,9 @@ class Phase:
         self._smallest_batch = 2 if normalizes else 1
         if training.batch_size < self._smallest_batch:
             raise InputError("batch normalisation cannot learn from batches of one sample; use --batch-size 2 or more.")
-        on_cuda = network.device.type == "cuda"
         self._optimizer = Adam(list(network.model.parameters()), training.learning_rate, training.weight_decay)
         self._loss_sum = torch.zeros((), device=network.device)
-        self._recorded = RecordedSteps(self._step, self._batch_size, self._drawing) if on_cuda else None
+        self._recorded: RecordedSteps | None = None
 
     def epoch(self, samples: Trainable, beside: Trainable | None = None) -> None:
         """Visit every sample once, in random order; with `beside`, each batch comes with a full one drawn from there.
@@ -122,8 +119,8 @@ class Phase:
             sets.append(beside)
             orders.append(self._order(len(beside), -(-len(samples) // self._batch_size) * self._batch_size))
         resident = [part for part in sets if isinstance(part, Samples)]
-        if self._recorded is not None and len(resident) == len(sets):
-            self._recorded.take(resident, orders, sizes)
+        if self._network.device.type == "cuda" and len(resident) == len(sets):
+            self._recording().take(resident, orders, sizes)
             return
         with self._drawing():
             for number, size in enumerate(sizes):
@@ -144,6 +141,7 @@ class Phase:
             number, _, name = key.partition(".")
             numbered.setdefault(int(number), {})[name] = value
         self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": numbered})
+        self._recorded = None  # it would go on from the tensors that were replaced
 
     def close(self) -> None:
         """Let go of what was recorded: a graph holds memory of the device, and refers back to this phase."""
@@ -152,6 +150,12 @@ class Phase:
     def mean_loss(self) -> float:
         """Over the steps of the last epoch. Waits for the device."""
         return float(self._loss_sum) / max(1, self._steps)
+
+    def _recording(self) -> RecordedSteps:
+        if self._recorded is None:
+            whole = whole_step(self._network, self._loss, self._optimizer, self._loss_sum, self._batch_size)
+            self._recorded = RecordedSteps(self._step, self._batch_size, self._drawing, whole)
+        return self._recorded
 
     def _drawing(self) -> AbstractContextManager[None]:
         """Where layers may draw random numbers."""

@@ -1,0 +1,252 @@
+"""Triton kernels that close the gap between `SimpleCNN`'s and a whole training step. Import only with Triton.
+
+The head, its loss and their gradients are one kernel. Adam needs two, as the linear layer's weights, nearly all there
+are, are updated where their gradient is computed, and never stored; all other gradients lie in parts, which Adam's
+second kernel adds up itself. It also lays out the second convolution's new weights for the next step.
+
+A counter is advanced by a kernel whose programs do not read it, and read by later kernels only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from continual_crust.models.simple_cnn_backward_kernels import (
+    CHANNELS,
+    OF_SECOND,
+    PLACES,
+    inputs_of_tile,
+    linear_gradients,
+    tiles_of,
+)
+from continual_crust.models.simple_cnn_forward_kernels import SAMPLES, SECOND, Draws, Images, feature_values, places_of
+from continual_crust.strategies.adam_kernel import Learned, Settings, corrections, updated
+
+FIRST_ROWS = 128
+"""Parts of the first convolution's gradient that are added up at a time."""
+_OF_SECOND, _FIRST_ROWS = tl.constexpr(OF_SECOND), tl.constexpr(FIRST_ROWS)
+
+
+class Network(NamedTuple):
+    """All that the network learns."""
+
+    first_weight: Learned
+    first_bias: Learned
+    second_weight: Learned
+    second_bias: Learned
+    linear_weight: Learned
+    linear_bias: Learned
+    head_weight: Learned
+    head_bias: Learned
+
+
+class Progress(NamedTuple):
+    """What a step counts."""
+
+    counter: Tensor
+    """Steps of this epoch."""
+    loss_sum: Tensor
+    """Over these steps."""
+    steps: Tensor
+    """Of the optimizer, this one included once the head is done."""
+    corrections: Tensor
+    """Adam's two for this step."""
+
+
+class Gradients(NamedTuple):
+    """What Adam's second kernel adds up."""
+
+    first_parts: Tensor
+    second_parts: Tensor
+    linear_bias: Tensor
+    features: Tensor
+    slopes: Tensor
+    """At the logits, (B, classes)."""
+    losses: Tensor
+    """Of each sample, a part of the batch's."""
+
+
+@triton.jit(do_not_specialize=["batch"])
+def _head(
+    parts, network, source, labels, weights, draws, features, upstream, slopes, losses, progress, settings, batch,
+    inputs, classes, rate, SPLITS: tl.constexpr, ROWS: tl.constexpr, CLASSES: tl.constexpr,
+):  # fmt: skip
+    """One sample's features, logits and loss, and the gradients at all three."""
+    sample = tl.program_id(0)
+    unit, number = tl.arange(0, 128), tl.arange(0, CLASSES)
+    bias = network.linear_bias.value
+    feature = feature_values(parts, bias, draws, sample, unit, batch, inputs, rate, SPLITS, ROWS)
+    known = number < classes
+    at = number[:, None] * 128 + unit[None, :]
+    matrix = tl.load(network.head_weight.value + at, mask=known[:, None], other=0)
+    logits = tl.load(network.head_bias.value + number, mask=known, other=float("-inf"))
+    logits += tl.sum(matrix * feature[None, :], axis=1)
+    place = places_of(source, sample, sample < batch)
+    given = number == tl.load(labels + place)
+    weight = tl.load(weights + place) / batch
+    logits -= tl.max(logits, axis=0)
+    total = tl.sum(tl.exp(logits), axis=0)
+    slope = (tl.exp(logits) / total - tl.where(given, 1.0, 0.0)) * weight
+    tl.store(features + sample * 128 + unit, feature)
+    tl.store(upstream + sample * 128 + unit, tl.sum(matrix * slope[:, None], axis=0))
+    tl.store(slopes + sample * classes + number, slope, mask=known)
+    tl.store(losses + sample, (tl.log(total) - tl.sum(tl.where(given, logits, 0), axis=0)) * weight)
+    if sample == 0:
+        steps = tl.load(progress.steps) + 1
+        scale, root = corrections(steps, settings)
+        tl.store(progress.steps, steps)
+        tl.store(progress.corrections, scale)
+        tl.store(progress.corrections + 1, root)
+
+
+@triton.jit(do_not_specialize=["batch"])
+def _linear(
+    upstream, features, pooled, learned, bias_grad, passed, progress, settings, batch, places, rates,
+    TILES: tl.constexpr, SAMPLES: tl.constexpr, PLACES: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """The way back through some inputs of the linear layer, and Adam's step for their weights."""
+    channel, place = inputs_of_tile(tl.program_id(0), places, PLACES, CHANNELS)
+    known = (place < places)[None, :]
+    unit = tl.arange(0, 128)
+    at = unit[:, None] * (64 * places) + (channel * places + place)[None, :]
+    weights = tl.load(learned.value + at, mask=known, other=0)
+    gradient, of_bias = linear_gradients(
+        upstream, features, pooled, weights, passed, channel, place, batch, places, rates, TILES, SAMPLES
+    )
+    scale, root = tl.load(progress.corrections), tl.load(progress.corrections + 1)
+    weights = updated(weights, gradient, learned, at, known, settings, scale, root)
+    tl.store(learned.value + at, weights, mask=known)
+    if tl.program_id(0) == 0:
+        tl.store(bias_grad + unit, of_bias)
+
+
+@triton.jit
+def _update(learned, at, gradient, settings, progress):
+    """Adam's step for some numbers of a tensor; their new values."""
+    scale, root = tl.load(progress.corrections), tl.load(progress.corrections + 1)
+    new = updated(tl.load(learned.value + at), gradient, learned, at, None, settings, scale, root)
+    tl.store(learned.value + at, new)
+    return new
+
+
+@triton.jit
+def _sum_of_parts(parts, count, length, at, ROUNDS: tl.constexpr, ROWS: tl.constexpr):
+    """The same stretch of all parts, added up in a fixed order."""
+    total = tl.zeros(at.shape, tl.float32)
+    for turn in tl.static_range(ROUNDS):
+        part = turn * ROWS + tl.arange(0, ROWS)
+        some = tl.load(parts + part[:, None] * length + at[None, :], mask=(part < count)[:, None], other=0)
+        total += tl.sum(some, axis=0)
+    return total
+
+
+@triton.jit(do_not_specialize=["batch", "first_parts", "second_parts"])
+def _adam(
+    network, taps, taps_back, gradients, progress, settings, batch, first_parts, second_parts, classes,
+    C: tl.constexpr, ROUNDS: tl.constexpr, FIRST_ROUNDS: tl.constexpr, SAMPLES: tl.constexpr,
+):  # fmt: skip
+    """Adam's step for everything but the linear layer's weights. Each program has a stretch of one tensor."""
+    of_second: tl.constexpr = _OF_SECOND // 64
+    of_first: tl.constexpr = of_second + C * 9 + 1
+    task = tl.program_id(0)
+    if task < of_second:
+        outer = tl.arange(0, 64)
+        gradient = _sum_of_parts(
+            gradients.second_parts, second_parts, _OF_SECOND, task * 64 + outer, ROUNDS, 2 * SAMPLES
+        )
+        if task < 288:
+            tap, inner = task // 32, task % 32
+            new = _update(network.second_weight, outer * 288 + inner * 9 + tap, gradient, settings, progress)
+            tl.store(taps + tap * 2048 + outer * 32 + inner, new)
+            tl.store(taps_back + tap * 2048 + inner * 64 + outer, new)
+        else:
+            _update(network.second_bias, outer, gradient, settings, progress)
+    elif task < of_first:
+        tap, channel = task - of_second, tl.arange(0, 32)
+        at = tap * 32 + channel
+        gradient = _sum_of_parts(gradients.first_parts, first_parts, (C * 9 + 1) * 32, at, FIRST_ROUNDS, _FIRST_ROWS)
+        if tap < C * 9:
+            _update(network.first_weight, channel * (C * 9) + tap, gradient, settings, progress)
+        else:
+            _update(network.first_bias, channel, gradient, settings, progress)
+    elif task < of_first + classes:
+        number, unit = task - of_first, tl.arange(0, 128)
+        of_weight = tl.zeros((128,), tl.float32)
+        of_bias = tl.zeros((), tl.float32)
+        for turn in tl.static_range(ROUNDS):
+            sample = turn * SAMPLES + tl.arange(0, SAMPLES)
+            here = sample < batch
+            slope = tl.load(gradients.slopes + sample * classes + number, mask=here, other=0)
+            at = sample[:, None] * 128 + unit[None, :]
+            feature = tl.load(gradients.features + at, mask=here[:, None], other=0)
+            of_weight += tl.sum(feature * slope[:, None], axis=0)
+            of_bias += tl.sum(slope, axis=0)
+        _update(network.head_weight, number * 128 + unit, of_weight, settings, progress)
+        _update(network.head_bias, number, of_bias, settings, progress)
+    else:
+        unit = tl.arange(0, 128)
+        _update(network.linear_bias, unit, tl.load(gradients.linear_bias + unit), settings, progress)
+        loss = tl.load(progress.loss_sum)
+        for turn in tl.static_range(ROUNDS):
+            sample = turn * SAMPLES + tl.arange(0, SAMPLES)
+            loss += tl.sum(tl.load(gradients.losses + sample, mask=sample < batch, other=0), axis=0)
+        tl.store(progress.loss_sum, loss)
+        tl.store(progress.counter, tl.load(progress.counter) + 1)
+
+
+def head(
+    parts: Tensor,
+    network: Network,
+    source: Images,
+    labels: Tensor,
+    weights: Tensor,
+    draws: Draws,
+    rate: float,
+    gradients: Gradients,
+    upstream: Tensor,
+    progress: Progress,
+    settings: Settings,
+) -> None:
+    """Fill what the head gives to `gradients`, and `upstream`, the gradient at the features; count the step."""
+    splits, batch, _ = parts.shape
+    inputs, classes = network.linear_weight.value.shape[1], len(network.head_bias.value)
+    _head[(batch,)](
+        parts, network, source, labels, weights, draws, gradients.features, upstream, gradients.slopes,
+        gradients.losses, progress, settings, batch, inputs, classes, rate, splits, triton.next_power_of_2(splits),
+        max(16, triton.next_power_of_2(classes)), num_warps=8,
+    )  # fmt: skip
+
+
+def linear(
+    upstream: Tensor,
+    pooled: Tensor,
+    network: Network,
+    rates: tuple[float, float],
+    gradients: Gradients,
+    passed: Tensor,
+    progress: Progress,
+    settings: Settings,
+) -> None:
+    """Update the linear layer's weights; fill `passed` and the gradient of the bias."""
+    batch, places = len(pooled), pooled.shape[1] // SECOND
+    _linear[(tiles_of(places),)](
+        upstream, gradients.features, pooled, network.linear_weight, gradients.linear_bias, passed, progress, settings,
+        batch, places, rates, triton.cdiv(batch, SAMPLES), SAMPLES, PLACES, CHANNELS, num_warps=8,
+    )  # fmt: skip
+
+
+def adam(
+    network: Network, taps: Tensor, taps_back: Tensor, gradients: Gradients, progress: Progress, settings: Settings
+) -> None:
+    """Update everything else; add the batch's loss and count the step of the epoch."""
+    channels, classes = network.first_weight.value.shape[1], len(network.head_bias.value)
+    programs = OF_SECOND // SECOND + channels * 9 + 1 + classes + 1
+    batch, first_parts = len(gradients.losses), len(gradients.first_parts)
+    _adam[(programs,)](
+        network, taps, taps_back, gradients, progress, settings, batch, first_parts, len(gradients.second_parts),
+        classes, channels, triton.cdiv(batch, SAMPLES), triton.cdiv(first_parts, FIRST_ROWS), SAMPLES,
+    )  # fmt: skip
