@@ -14,7 +14,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from continual_crust.models.simple_cnn_forward_kernels import FIRST, SAMPLES, SECOND, Images, pixels_at, places_of
+from continual_crust.models.simple_cnn_forward_kernels import (
+    FIRST,
+    SAMPLES,
+    SECOND,
+    Images,
+    Tuning,
+    pixels_at,
+    places_of,
+)
 
 OF_WEIGHTS = 9 * FIRST * SECOND
 OF_SECOND = OF_WEIGHTS + SECOND
@@ -22,10 +30,11 @@ OF_SECOND = OF_WEIGHTS + SECOND
 PLACES, CHANNELS = 16, 2
 """A tile of the linear layer's inputs: so many places of so many channels. Its weights lie place by place and the
 gradient that is passed on lies channel by channel; neither is torn into pieces too small for memory."""
-PIXELS = 128
-"""Of the first convolution's output, that one program takes."""
-SUMMED = 64
-"""Pixels of the second convolution's output that a program takes at a time."""
+LINEAR_WARPS = 8
+FIRST_WEIGHTS = Tuning(64, 4, 1)
+"""Pixels of the first convolution's output."""
+SECOND_WEIGHTS = Tuning(64, 4, 3)
+"""Pixels of the second convolution's output."""
 _OF_WEIGHTS, _OF_SECOND = tl.constexpr(OF_WEIGHTS), tl.constexpr(OF_SECOND)
 
 
@@ -159,7 +168,7 @@ def tiles_of(places: int) -> int:
 
 def stretches_of(hidden: Tensor) -> int:
     """How many parts the gradient of the first convolution has."""
-    return int(triton.cdiv(hidden.numel() // FIRST, PIXELS))
+    return int(triton.cdiv(hidden.numel() // FIRST, FIRST_WEIGHTS.block))
 
 
 def linear(
@@ -176,7 +185,7 @@ def linear(
     batch, places = len(pooled), pooled.shape[1] // SECOND
     _linear[(tiles_of(places),)](
         upstream, features, pooled, weight, weight_grad, bias_grad, passed, batch, places, rates,
-        triton.cdiv(batch, SAMPLES), SAMPLES, PLACES, CHANNELS, num_warps=8,
+        triton.cdiv(batch, SAMPLES), SAMPLES, PLACES, CHANNELS, num_warps=LINEAR_WARPS,
     )  # fmt: skip
 
 
@@ -187,7 +196,12 @@ def convolutions(
     channels, height, width = source.images.shape[1:]
     pixels = hidden.numel() // FIRST
     rows = max(16, triton.next_power_of_2(channels * 9 + 1))
+    block, warps, stages = FIRST_WEIGHTS
     _first_weights[(len(first_parts),)](
-        source, passed, taps, hidden, first_parts, pixels, height, width, channels, rows, PIXELS
+        source, passed, taps, hidden, first_parts, pixels, height, width, channels, rows, block,
+        num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+    block, warps, stages = SECOND_WEIGHTS
+    _second_weights[(len(second_parts), 3)](
+        passed, hidden, second_parts, height, width, block, num_warps=warps, num_stages=stages
     )
-    _second_weights[(len(second_parts), 3)](passed, hidden, second_parts, height, width, SUMMED)

@@ -21,10 +21,26 @@ import triton.language as tl
 from torch import Tensor
 
 FIRST, SECOND, UNITS = 32, 64, 128
-CELLS = 32
-"""Pooled values of each channel that one program of the second convolution makes."""
-SPLIT, SPLIT_UNITS, SAMPLES = 128, 64, 32
-"""Inputs that one program of the linear layer sums over, and for how many of its units and samples."""
+
+
+class Tuning(NamedTuple):
+    """How a kernel is cut into programs, by what is fastest on an H200."""
+
+    block: int
+    """What one program takes at a time."""
+    warps: int
+    stages: int
+    """How many rounds of a loop are on their way from memory at the same time."""
+
+
+CONVOLVE = Tuning(64, 4, 1)
+"""Pixels of the first convolution's output."""
+POOL = Tuning(32, 4, 3)
+"""Pooled values of each channel."""
+ADD_UP = Tuning(128, 4, 4)
+"""Inputs of the linear layer."""
+ADD_UP_UNITS, SAMPLES = 64, 32
+"""For how many of its units and samples they are added up."""
 
 
 class Images(NamedTuple):
@@ -165,7 +181,7 @@ def _features(
 
 def splits_of(inputs: int) -> int:
     """How many parts the linear layer's sum has."""
-    return int(triton.cdiv(inputs, SPLIT))
+    return int(triton.cdiv(inputs, ADD_UP.block))
 
 
 def taps_of(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,21 +193,29 @@ def convolve(source: Images, weight: Tensor, bias: Tensor, hidden: Tensor) -> No
     """Fill `hidden` from images."""
     channels, height, width = source.images.shape[1:]
     pixels = hidden.numel() // FIRST
-    _first[(triton.cdiv(pixels, 64),)](source, weight, bias, hidden, pixels, height, width, channels, 64)
+    block, warps, stages = CONVOLVE
+    _first[(triton.cdiv(pixels, block),)](
+        source, weight, bias, hidden, pixels, height, width, channels, block, num_warps=warps, num_stages=stages
+    )
 
 
 def pool(hidden: Tensor, taps: Tensor, bias: Tensor, draws: Draws, rate: float, pooled: Tensor) -> None:
     """Fill `pooled` from `hidden`."""
     height, width = hidden.shape[1] + 2, hidden.shape[2] + 2
     cells = pooled.numel() // SECOND
-    _second[(triton.cdiv(cells, CELLS),)](hidden, taps, bias, draws, pooled, cells, rate, height, width, CELLS)
+    block, warps, stages = POOL
+    _second[(triton.cdiv(cells, block),)](
+        hidden, taps, bias, draws, pooled, cells, rate, height, width, block, num_warps=warps, num_stages=stages
+    )
 
 
 def add_up(pooled: Tensor, weight: Tensor, parts: Tensor) -> None:
     """Fill `parts` from `pooled`."""
     batch, inputs = pooled.shape
-    grid = (len(parts), UNITS // SPLIT_UNITS, triton.cdiv(batch, SAMPLES))
-    _linear[grid](pooled, weight, parts, batch, inputs, SAMPLES, SPLIT, SPLIT_UNITS)
+    block, warps, stages = ADD_UP
+    _linear[(len(parts), UNITS // ADD_UP_UNITS, triton.cdiv(batch, SAMPLES))](
+        pooled, weight, parts, batch, inputs, SAMPLES, block, ADD_UP_UNITS, num_warps=warps, num_stages=stages
+    )
 
 
 def finish(parts: Tensor, bias: Tensor, draws: Draws, rate: float, inputs: int, features: Tensor) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from continual_crust.models.simple_cnn_backward_kernels import (
     CHANNELS,
+    LINEAR_WARPS,
     OF_SECOND,
     PLACES,
     inputs_of_tile,
@@ -26,6 +27,7 @@ from continual_crust.models.simple_cnn_backward_kernels import (
 from continual_crust.models.simple_cnn_forward_kernels import SAMPLES, SECOND, Draws, Images, feature_values, places_of
 from continual_crust.strategies.adam_kernel import Learned, Settings, corrections, updated
 
+HEAD_WARPS, ADAM_WARPS = 8, 4
 FIRST_ROWS = 128
 """Parts of the first convolution's gradient that are added up at a time."""
 _OF_SECOND, _FIRST_ROWS = tl.constexpr(OF_SECOND), tl.constexpr(FIRST_ROWS)
@@ -217,7 +219,7 @@ def head(
     _head[(batch,)](
         parts, network, source, labels, weights, draws, gradients.features, upstream, gradients.slopes,
         gradients.losses, progress, settings, batch, inputs, classes, rate, splits, triton.next_power_of_2(splits),
-        max(16, triton.next_power_of_2(classes)), num_warps=8,
+        max(16, triton.next_power_of_2(classes)), num_warps=HEAD_WARPS,
     )  # fmt: skip
 
 
@@ -235,7 +237,7 @@ def linear(
     batch, places = len(pooled), pooled.shape[1] // SECOND
     _linear[(tiles_of(places),)](
         upstream, gradients.features, pooled, network.linear_weight, gradients.linear_bias, passed, progress, settings,
-        batch, places, rates, triton.cdiv(batch, SAMPLES), SAMPLES, PLACES, CHANNELS, num_warps=8,
+        batch, places, rates, triton.cdiv(batch, SAMPLES), SAMPLES, PLACES, CHANNELS, num_warps=LINEAR_WARPS,
     )  # fmt: skip
 
 
@@ -249,4 +251,5 @@ def adam(
     _adam[(programs,)](
         network, taps, taps_back, gradients, progress, settings, batch, first_parts, len(gradients.second_parts),
         classes, channels, triton.cdiv(batch, SAMPLES), triton.cdiv(first_parts, FIRST_ROWS), SAMPLES,
+        num_warps=ADAM_WARPS,
     )  # fmt: skip
