@@ -210,7 +210,7 @@ def test_sift_learns_from_what_it_trusts(few_digits: Dataset) -> None:
     assert blind is not None
     assert pure > 0.85
     assert pure > blind + 0.1
-    with pytest.raises(InputError, match="scout_epochs of 1 or more"):
+    with pytest.raises(InputError, match="scout_epochs and trusted_epochs of 1 or more"):
         SiftOptions(scout_epochs=0)
 
 
