@@ -130,7 +130,7 @@ def run(
     space: Annotated[
         str, typer.Option(help="Gradients at the last layer's logits, input or parameters.", rich_help_panel=SELECTION)
     ] = "parameters",
-    clusters: Annotated[int, typer.Option(help="CosineCRUST: clusters to look for.", rich_help_panel=SELECTION)] = 10,
+    clusters: Annotated[int, typer.Option(help="CosineCRUST: clusters to look for.", rich_help_panel=SELECTION)] = 2,
     min_cluster: Annotated[
         float,
         typer.Option(
@@ -139,7 +139,7 @@ def run(
             help="CosineCRUST: drop clusters under this share (below 1) or number of samples.",
             rich_help_panel=SELECTION,
         ),
-    ] = 0.2,
+    ] = 0.1,
 ) -> None:
     """Learn one noisy stream with one method and write the result, its configuration and figures to a folder.
 

@@ -35,9 +35,9 @@ class Settings:
     """Inside CRUST: covering what looks right. Where nothing is filtered first, centrality is the cleaner rule."""
     space: str = "input"
     """Inside CRUST: which gradients are compared."""
-    clusters: int = 10
+    clusters: int = 2
     """Inside CosineCRUST."""
-    min_cluster: float = 0.2
+    min_cluster: float = 0.1
     """Inside CosineCRUST."""
     memory_per_class: int = 60
     """Images kept for each class."""

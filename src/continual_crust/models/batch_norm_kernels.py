@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-WHOLE = 2048
+WHOLE = 512
 """Up to this many rows a program takes all of them, so that nothing has to be put together."""
 MOST_PARTS = 64
 TILES = (128, 512)
@@ -235,8 +235,7 @@ class _Plan(NamedTuple):
 
 def _plan(rows: int) -> _Plan:
     if rows <= WHOLE:
-        tile = 512 if rows <= 512 else 1024
-        return _Plan(tile, 16, triton.cdiv(rows, tile), 1, 8 if tile == 512 else 16)
+        return _Plan(WHOLE, 16, 1, 1, 8)
     tile = next((tile for tile in TILES if triton.cdiv(rows, tile) <= MOST_PARTS), TILES[-1])
     rounds = triton.cdiv(rows, tile * MOST_PARTS)
     return _Plan(tile, 32, rounds, triton.cdiv(rows, tile * rounds), 4 if tile == TILES[0] else 8)

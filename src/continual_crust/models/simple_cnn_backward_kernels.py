@@ -27,10 +27,10 @@ from continual_crust.models.simple_cnn_forward_kernels import (
 OF_WEIGHTS = 9 * FIRST * SECOND
 OF_SECOND = OF_WEIGHTS + SECOND
 """Where in a part of the second convolution's gradient its weights end, and its bias."""
-PLACES, CHANNELS = 16, 2
+PLACES, CHANNELS = 16, 1
 """A tile of the linear layer's inputs: so many places of so many channels. Its weights lie place by place and the
 gradient that is passed on lies channel by channel; neither is torn into pieces too small for memory."""
-LINEAR_WARPS = 8
+LINEAR_WARPS = 4
 FIRST_WEIGHTS = Tuning(64, 4, 1)
 """Pixels of the first convolution's output."""
 SECOND_WEIGHTS = Tuning(64, 4, 3)

@@ -43,8 +43,8 @@ def cosine_crust(
     size: int,
     *,
     rule: str = "centrality",
-    clusters: int = 10,
-    min_cluster: float = 0.2,
+    clusters: int = 2,
+    min_cluster: float = 0.1,
     generator: torch.Generator | None = None,
 ) -> Coreset:
     """CosineCRUST: cluster gradients by direction, drop small clusters, run CRUST inside the others.

@@ -48,9 +48,9 @@ class SelectorConfig:
     ``facility_location`` (as written)."""
     space: GradientSpace = GradientSpace.PARAMETERS
     """Inside CRUST and CosineCRUST: which gradients are compared."""
-    clusters: int = 10
+    clusters: int = 2
     """CosineCRUST: number of spectral clusters."""
-    min_cluster: float = 0.2
+    min_cluster: float = 0.1
     """CosineCRUST's n_A: clusters below this share (under 1) or number (1 or more) of samples are dropped."""
 
     def __post_init__(self) -> None:

@@ -75,6 +75,8 @@ class SiftOptions:
     """Once noise was found, the share of what passed the scout, best first, that the learner is taught."""
     second_look: bool = True
     """Let the learner judge again before it chooses what to remember; without it that is from what it was taught."""
+    fresh_scout: bool = True
+    """Let the scout start from the weights the learner had at first."""
     unlearn: bool = True
     """Forget what the scout learned; without it the learner goes on from the scout."""
 
@@ -97,13 +99,15 @@ class Sift(Strategy):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._shares: dict[str, list[float]] = {"scout": [], "learner": []}
-        """Of the classes whose noise could be told, the share that seemed clean, in either's eyes."""
+        """Of the classes whose noise could be told, the share that seemed clean to the scout."""
+        self._first_weights: dict[str, Tensor] = {}
 
     def _own_state(self) -> dict[str, Any]:
-        return {"shares": self._shares}
+        return {"shares": self._shares, "first_weights": self._first_weights}
 
     def _restore_own_state(self, own: Mapping[str, Any]) -> None:
         self._shares = {name: list(shares) for name, shares in own["shares"].items()}
+        self._first_weights = dict(own["first_weights"])
 
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
         seen = [*self.memory, *classes]
@@ -111,58 +115,74 @@ class Sift(Strategy):
         scouting = min(self.options.scout_epochs, self.training.epochs)
         trusting = min(self.options.trusted_epochs, self.training.epochs - scouting)
         before = copy.deepcopy(self.network.model.state_dict())
+        if self.options.fresh_scout:
+            self._first_weights = self._first_weights or before
+            self.network.model.load_state_dict(self._first_weights)
         margins = self._trained("scouting", scouting, self._with_memory(new), own, seen)
         with self._timed_selection():
-            self.memory.update(self._passed(own, margins, "scout", self.options.better_part))
+            looks = self._looks(own, margins)
+            self._note(looks, "scout")
+            odds = {label: look.odds for label, look in looks.items()}
+            self.memory.update(self._passed(own, odds, self.options.better_part))
         if self.options.unlearn:
             self.network.model.load_state_dict(before)
         margins = self._trained("what passed", trusting, self.remembered(), own, seen)
         with self._timed_selection():
             if self.options.second_look and trusting:
-                self.memory.update(self._passed(own, margins, "learner", 1.0))
-            for label in classes:
-                if len(self.memory[label]):  # under heavy noise it may be that no image was given this label
-                    coreset = self._select(self.memory[label])
-                    self.memory[label] = self._weighted(self.memory[label][coreset.indices], coreset)
+                looks = self._looks(own, margins)
+                self._note(looks, "learner")
+                odds = {label: odds[label] + look.odds for label, look in looks.items()}
+            for label, samples in self._passed(own, odds, 1.0).items():
+                self.memory[label] = samples
+                if len(samples):  # under heavy noise it may be that no image was given this label
+                    coreset = self._select(samples)
+                    self.memory[label] = self._weighted(samples[coreset.indices], coreset)
         self._trained("memories", self.training.epochs - scouting - trusting, self.remembered(), {}, seen)
 
-    def _passed(
-        self, own: dict[int, Samples], margins: dict[int, Tensor], judge: str, part: float
-    ) -> dict[int, Samples]:
-        """What passes of each class in the eyes of the network as it is; of that, the better part."""
-        looked_at = {label: self._look(samples, margins[label], len(own) == 1) for label, samples in own.items()}
-        shares = self._shares[judge]
-        shares += [look.clean_share for look in looked_at.values() if look.clean_share is not None]
-        if not shares:
+    def _passed(self, own: dict[int, Samples], odds: dict[int, Tensor], part: float) -> dict[int, Samples]:
+        """The share of each class that is clean as far as is known, best odds first; of that, the better part."""
+        if not any(self._shares.values()):
             return own
-        share = part * sum(shares) / len(shares)
+        share = part * min(map(_mean, self._shares.values()))
         passed = {}
         for label, samples in own.items():
             count = max(self.training.memory_per_class, math.ceil(share * len(samples)))
-            best = looked_at[label].odds.argsort(descending=True, stable=True)[:count]
+            best = odds[label].argsort(descending=True, stable=True)[:count]
             passed[label] = samples[best.sort().values.to(samples.labels.device)]
         return passed
 
+    def _note(self, looks: dict[int, _Look], judge: str) -> None:
+        """Remember how many samples seemed clean to a judge."""
+        shares = self._shares[judge]
+        for look in looks.values():
+            if look.clean_share is not None:
+                shares.append(min(look.clean_share, _mean(shares)) if look.at_most else look.clean_share)
+
+    def _looks(self, own: dict[int, Samples], margins: dict[int, Tensor]) -> dict[int, _Look]:
+        return {label: self._look(samples, margins[label], len(own) == 1) for label, samples in own.items()}
+
     def _look(self, samples: Samples, margin: Tensor, alone: bool) -> _Look:
         """What is to be thought of the samples of one class."""
-        telling, asked = [margin.cpu()] if self.options.margin else [], []
+        numbers = {"margin": margin.cpu()} if self.options.margin else {}
         if alone and len(samples) and (self.options.crowd_size or self.options.crowding):
             features = functional.normalize(self.network.evaluate(samples.images)[0], dim=1)
             pixels = functional.adaptive_avg_pool2d(samples.images.float(), COARSE).flatten(1)
             points = torch.cat([_of_spread_one(features), _of_spread_one(pixels)], dim=1)
             if self.options.crowd_size:
-                telling.append(crowd_size(points, self._generator))
+                numbers["size"] = crowd_size(points, self._generator)
             if self.options.crowding:
-                asked.append(crowding(points, NEIGHBOURS).cpu())
-        odds = torch.zeros(len(samples), dtype=torch.float64)
-        upper = []
-        for place, number in enumerate((*telling, *asked)):
+                numbers["crowding"] = crowding(points, NEIGHBOURS).cpu()
+        odds, upper = torch.zeros(len(samples), dtype=torch.float64), {}
+        for name, number in numbers.items():
             kinds = two_kinds(number)
             # The ranks decide between samples whose odds are the same, as all far from the boundary have.
             odds += kinds.upper.logit(1e-6).clamp(-SURE, SURE) + number.argsort().argsort() / (1000 * len(number))
-            if place < len(telling) and self._tells(kinds):
-                upper.append(kinds.upper > 0.5)
-        return _Look(odds, float(torch.stack(upper).all(dim=0).double().mean()) if upper else None)
+            if name != "crowding" and self._tells(kinds):
+                upper[name] = kinds.upper > 0.5
+        if not upper:
+            return _Look(odds, None)
+        share = float(torch.stack(list(upper.values())).all(dim=0).double().mean())
+        return _Look(odds, share, at_most=alone and self.options.crowd_size and "size" not in upper)
 
     def _tells(self, kinds: TwoKinds) -> bool:
         return kinds.apart >= self.options.apart + FEW / math.sqrt(max(1, len(kinds.upper)))
@@ -195,6 +215,13 @@ class _Look:
     """That each is clean, as logarithms; the higher the better. On the CPU."""
     clean_share: float | None
     """How many seem clean, if noise was found."""
+    at_most: bool = False
+    """Whether only noise of past classes was found, so that there may be more."""
+
+
+def _mean(shares: list[float]) -> float:
+    """The mean, or all."""
+    return sum(shares) / len(shares) if shares else 1.0
 
 
 def _of_spread_one(points: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from continual_crust.models.simple_cnn_backward_kernels import (
 from continual_crust.models.simple_cnn_forward_kernels import SAMPLES, SECOND, Draws, Images, feature_values, places_of
 from continual_crust.strategies.adam_kernel import Learned, Settings, corrections, updated
 
-HEAD_WARPS, ADAM_WARPS = 8, 4
+HEAD_WARPS, ADAM_WARPS = 4, 2
 FIRST_ROWS = 128
 """Parts of the first convolution's gradient that are added up at a time."""
 _OF_SECOND, _FIRST_ROWS = tl.constexpr(OF_SECOND), tl.constexpr(FIRST_ROWS)
