@@ -61,7 +61,7 @@ class SiftOptions:
 
     scout_epochs: int = 3
     """Epochs of the scout."""
-    trusted_epochs: int = 7
+    trusted_epochs: int = 20
     """Epochs on everything that passed."""
     apart: float = 2.1
     """How many spreads two kinds must lie apart for noise to be found, among very many samples; of n, 8/√n more."""
@@ -75,8 +75,8 @@ class SiftOptions:
     """Once noise was found, the share of what passed the scout, best first, that the learner is taught."""
     second_look: bool = True
     """Let the learner judge again before it chooses what to remember; without it that is from what it was taught."""
-    fresh_scout: bool = True
-    """Let the scout start from the weights the learner had at first."""
+    fresh_scout: bool = False
+    """Let the scout start from the weights the learner had at first, and not from those it has."""
     unlearn: bool = True
     """Forget what the scout learned; without it the learner goes on from the scout."""
 
