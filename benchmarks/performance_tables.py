@@ -110,7 +110,7 @@ def same_results(results: Facts) -> str:
     if differing:
         return f"Of the {len(twice)} seeds that were run more than once, {', '.join(differing)} came to different ends."
     return (
-        f"All {len(twice)} seeds that were run more than once came to the same accuracies and purities, digit by digit."
+        f"Seeds that were run more than once: {len(twice)}; all came to the same accuracy and purity, digit by digit."
     )
 
 

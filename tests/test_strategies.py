@@ -15,6 +15,7 @@ from continual_crust.models import build_model
 from continual_crust.selection.selectors import SELECTORS, SelectorConfig
 from continual_crust.strategies import STRATEGIES, Oracle, Strategy, Training, strategy_named, training
 from continual_crust.strategies.adam import Adam
+from continual_crust.strategies.cumulative import CumulativeOptions
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.sift import SiftOptions
 from continual_crust.strategies.training import Phase
@@ -195,6 +196,25 @@ def test_the_oracle_remembers_clean_samples_only(few_digits: Dataset) -> None:
     assert all(len(samples) == 10 for samples in strategy.memory.values())
     with pytest.raises(InputError, match="call reveal"):
         strategy_named("oracle")(build_model("simple_cnn", few_digits.image_shape, 4), QUICK).learn(stream[0])
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_cumulative_learning_starts_anew_if_asked_to(restart: bool, few_digits: Dataset) -> None:
+    model = build_model("simple_cnn", few_digits.image_shape, few_digits.classes)
+    first = {name: value.clone() for name, value in model.state_dict().items()}
+    strategy = strategy_named("cumulative")(model, QUICK, options=CumulativeOptions(restart=restart))
+    began_as_at_first = []
+    train = strategy._train
+
+    def watched(samples: Samples) -> None:
+        began_as_at_first.append(all(torch.equal(value, first[name]) for name, value in model.state_dict().items()))
+        train(samples)
+
+    strategy._train = watched  # type: ignore[method-assign]
+    for experience in Stream(few_digits, Noise.parse("none"), seed=1):
+        strategy.learn(experience)
+        strategy.restore(unpack_tree(pack_tree(strategy.state())))  # nothing of it is lost between experiences
+    assert began_as_at_first == [True, restart, restart]
 
 
 def test_sift_learns_from_what_it_trusts(few_digits: Dataset) -> None:

@@ -51,8 +51,9 @@ def crowd_size(points: Tensor, generator: torch.Generator) -> Tensor:
     Examples
     --------
     >>> import torch
-    >>> large, small = torch.randn(400, 2), torch.randn(40, 2) / 100 + 20
-    >>> size = crowd_size(torch.cat([large, small]), torch.Generator().manual_seed(0)).exp()
+    >>> random = torch.Generator().manual_seed(0)
+    >>> large, small = torch.randn(400, 5, generator=random), torch.randn(40, 5, generator=random) / 100 + 20
+    >>> size = crowd_size(torch.cat([large, small]), random).exp()
     >>> bool(size[:400].median() > 3 * size[400:].median())
     True
     """

@@ -62,7 +62,7 @@ class SiftOptions:
     scout_epochs: int = 3
     """Epochs of the scout."""
     trusted_epochs: int = 20
-    """Epochs on everything that passed."""
+    """Epochs on the better part of what passed, at most a third of all."""
     apart: float = 2.1
     """How many spreads two kinds must lie apart for noise to be found, among very many samples; of n, 8/√n more."""
     margin: bool = True
@@ -113,7 +113,8 @@ class Sift(Strategy):
         seen = [*self.memory, *classes]
         own = {label: new.of_class(label) for label in classes}
         scouting = min(self.options.scout_epochs, self.training.epochs)
-        trusting = min(self.options.trusted_epochs, self.training.epochs - scouting)
+        third = math.ceil(self.training.epochs / 3)
+        trusting = min(self.options.trusted_epochs, third, self.training.epochs - scouting)
         before = copy.deepcopy(self.network.model.state_dict())
         if self.options.fresh_scout:
             self._first_weights = self._first_weights or before
