@@ -19,7 +19,7 @@ SEEDS = range(5)
 OUR_SEEDS = range(2, 7)
 """Of what is ours: the first two seeds are for tuning it."""
 AS_RELEASED, AS_WRITTEN = "CRUST as released", "CRUST as written"
-NAMES = {"crust": AS_RELEASED, "der": "DER, alpha 3.0"}
+NAMES = {"crust": AS_RELEASED, "der": "DER, alpha 3.0", "cumulative": "Cumulative, restart"}
 OURS = (style_of("sift").label, style_of("oracle").label)
 TABLES = (
     "main_label_0.5",
