@@ -14,12 +14,14 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              Of each number, two normal distributions are fitted to the samples of a class, which gives odds that a
              sample is of the upper kind; odds multiply. Where the two kinds of margin or size lie well apart, noise is
              found, and what is of the upper kind by both is what seems clean. That share, on average over the classes
-             so far, is what passes, the best odds first. Where no noise was ever found, everything does. How noisy D is
-             comes out of the fits; nobody has to say. (Of classes that come together, only the margin is asked.)
+             in which noise was found so far, is what passes of any class, the best odds first. Where noise was never
+             found, everything does. How noisy D is comes out of the fits; nobody has to say. (Of classes that come
+             together, only the margin is asked.)
     unlearn  the scout's weights are forgotten.
     learn    a few epochs on what passed, only the better part of it, and the memories, by cross-entropy.
-    judge    again, all of D, as the learner sees it now: no longer taught by noise, it sees better. k of what passes,
-             by any selector and at random unless another is asked for, become the new class's memory.
+    judge    again, all of D, as the learner sees it now: no longer taught by noise, it sees better. Its odds multiply
+             the scout's, and of the shares that seem clean to both the smaller counts. k of what passes, by any
+             selector and at random unless another is asked for, become the new class's memory.
     learn    all epochs that are left, on the memories alone.
 
 Sift trains m + n epochs in all, as every other method does.
@@ -74,7 +76,7 @@ class SiftOptions:
     better_part: float = 0.8
     """Once noise was found, the share of what passed the scout, best first, that the learner is taught."""
     second_look: bool = True
-    """Let the learner judge again before it chooses what to remember; without it that is from what it was taught."""
+    """Let the learner judge again before it chooses what to remember; without it the scout's word is final."""
     fresh_scout: bool = False
     """Let the scout start from the weights the learner had at first, and not from those it has."""
     unlearn: bool = True
@@ -99,7 +101,7 @@ class Sift(Strategy):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._shares: dict[str, list[float]] = {"scout": [], "learner": []}
-        """Of the classes whose noise could be told, the share that seemed clean to the scout."""
+        """Of the classes in which they found noise, the share that seemed clean to either judge."""
         self._first_weights: dict[str, Tensor] = {}
 
     def _own_state(self) -> dict[str, Any]:
@@ -217,7 +219,7 @@ class _Look:
     clean_share: float | None
     """How many seem clean, if noise was found."""
     at_most: bool = False
-    """Whether only noise of past classes was found, so that there may be more."""
+    """Whether noise was found by the margin alone, which is blind to future classes, so that fewer may be clean."""
 
 
 def _mean(shares: list[float]) -> float:
