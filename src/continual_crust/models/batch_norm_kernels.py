@@ -92,6 +92,20 @@ def _error(upstream, output, at, inside, tile, scale, shift, ACTIVATION: tl.cons
 
 
 @triton.jit
+def _tile_of_errors(
+    upstream, values, output, passed, row, rows, channel, known, scale, shift, C, ACTIVATION: tl.constexpr
+):
+    """Where some rows lie, which of them are there, their values and errors; these are left in `passed`, if given."""
+    inside = (row < rows)[:, None] & known[None, :]
+    at = row[:, None] * C + channel[None, :]
+    tile = tl.load(values + at, mask=inside, other=0).to(tl.float32)
+    error = _error(upstream, output, at, inside, tile, scale, shift, ACTIVATION)
+    if passed is not None:
+        tl.store(passed + at, error, mask=inside)
+    return at, inside, tile, error
+
+
+@triton.jit
 def _affine(weight, bias, measured, channel, known, C):
     """Mean, reciprocal of the deviation, and the factor and summand that lead from the input to the activation."""
     mean = tl.load(measured + channel, mask=known, other=0)
@@ -111,12 +125,9 @@ def _error_sums(
     of_product = tl.zeros((CHANNELS,), tl.float32)
     for number in range(ROUNDS):
         row = start + number * TILE + tl.arange(0, TILE)
-        inside = (row < rows)[:, None] & known[None, :]
-        at = row[:, None] * C + channel[None, :]
-        tile = tl.load(values + at, mask=inside, other=0).to(tl.float32)
-        error = _error(upstream, output, at, inside, tile, scale, shift, ACTIVATION)
-        if passed is not None:
-            tl.store(passed + at, error, mask=inside)
+        _, _, tile, error = _tile_of_errors(
+            upstream, values, output, passed, row, rows, channel, known, scale, shift, C, ACTIVATION
+        )
         of_error += tl.sum(error, axis=0)
         of_product += tl.sum(error * (tile - mean[None, :]), axis=0)
     return of_error, of_product * inverse
@@ -213,12 +224,9 @@ def _backward(
     slope = of_product / rows * inverse
     for number in range(ROUNDS):
         row = start + number * TILE + tl.arange(0, TILE)
-        inside = (row < rows)[:, None] & known[None, :]
-        at = row[:, None] * C + channel[None, :]
-        tile = tl.load(values + at, mask=inside, other=0).to(tl.float32)
-        error = _error(upstream, output, at, inside, tile, scale, shift, ACTIVATION)
-        if passed is not None:
-            tl.store(passed + at, error, mask=inside)
+        at, inside, tile, error = _tile_of_errors(
+            upstream, values, output, passed, row, rows, channel, known, scale, shift, C, ACTIVATION
+        )
         change = error - mean_error[None, :] - (tile - mean[None, :]) * slope[None, :]
         tl.store(gradient + at, change * scale[None, :], mask=inside)
 
