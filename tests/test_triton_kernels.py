@@ -158,7 +158,7 @@ def test_whole_steps_are_pytorchs(batch: int, shape: tuple[int, int, int], sizes
     assert float(walk.loss_sum) == pytest.approx(loss_sum, rel=TOLERANCE)
     assert int(walk.counter) == len(sizes)
     for ours, theirs, start in zip(*(model.parameters() for model in (walk.network.model, twin, before)), strict=True):
-        found, wanted = walk.optimizer.state[ours], peer.state[theirs]
+        found, wanted = walk.optimizer.state_of(ours), peer.state[theirs]
         assert found["step"] == wanted["step"] == len(sizes)
         assert close(found["exp_avg"], wanted["exp_avg"], 5 * TOLERANCE)
         assert close(found["exp_avg_sq"], wanted["exp_avg_sq"], 5 * TOLERANCE)
@@ -170,11 +170,11 @@ def test_whole_steps_go_on_from_a_saved_state() -> None:
     walk, other = Walk(2, (1, 8, 8), [2]), Walk(2, (1, 8, 8), [2])
     walk.epoch(1)
     other.network.restore(copy.deepcopy(walk.network.state()))
-    other.optimizer.load_state_dict(copy.deepcopy(walk.optimizer.state_dict()))
+    other.optimizer.restore(walk.optimizer.state())
     other.step = WholeStep(other.network, other.optimizer, other.loss_sum, 2)
     for each in (walk, other):
         each.epoch(2)
-        assert {float(state["step"]) for state in each.optimizer.state.values()} == {2}
+        assert {float(value) for name, value in each.optimizer.state().items() if name.endswith("step")} == {2}
     for ours, theirs in zip(walk.network.model.parameters(), other.network.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 

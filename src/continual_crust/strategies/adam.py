@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 from continual_crust.kernel_trial import tried_once
 
@@ -18,31 +19,57 @@ own, unless there are so many of them that together they fill a GPU anyway."""
 FILLING = 1 << 22
 
 
-class Adam(torch.optim.Adam):
-    """PyTorch's, fused; on a GPU a few large tensors are updated by a kernel of our own, by the same formula."""
+class Adam:
+    """Adam by PyTorch's fused function; on a GPU a few large tensors take a kernel of our own, of the same formula.
 
-    def __init__(self, parameters: list[Tensor], lr: float, weight_decay: float) -> None:
-        super().__init__(parameters, lr=lr, weight_decay=weight_decay, fused=True, capturable=parameters[0].is_cuda)
+    Not one of PyTorch's optimizers, since the first of those that a process makes imports PyTorch's whole compiler,
+    which takes seconds and is not needed. Averages and steps are named as theirs are.
+
+    Parameters
+    ----------
+    parameters
+        Of one device.
+    lr
+        The learning rate.
+    weight_decay
+        Times which weights are added to their gradients.
+    """
+
+    betas = (0.9, 0.999)
+    eps = 1e-8
+
+    def __init__(self, parameters: Sequence[Tensor], lr: float, weight_decay: float) -> None:
+        self.parameters = list(parameters)
+        self.lr, self.weight_decay = lr, weight_decay
+        self._states: dict[Tensor, dict[str, Tensor]] = {}
 
     @functools.cached_property
     def _large(self) -> list[Tensor]:
-        parameters: list[Tensor] = self.param_groups[0]["params"]
-        few = sum(parameter.numel() for parameter in parameters) < FILLING
-        large = [parameter for parameter in parameters if parameter.numel() >= LARGE]
-        return large if few and large and _works(parameters[0].device) else []
+        few = sum(parameter.numel() for parameter in self.parameters) < FILLING
+        large = [parameter for parameter in self.parameters if parameter.numel() >= LARGE]
+        return large if few and large and _works(self.parameters[0].device) else []
+
+    def forget_gradients(self) -> None:
+        """Before the gradients of the next step."""
+        for parameter in self.parameters:
+            parameter.grad = None
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
+    def step(self) -> None:
         """One step, from the gradients at hand."""
-        gradients = [parameter.grad for parameter in self._large]
-        for parameter in self._large:
-            parameter.grad = None  # PyTorch passes over it
-        loss = super().step(closure)
-        for parameter, gradient in zip(self._large, gradients, strict=True):
-            parameter.grad = gradient
-            if gradient is not None:
-                self._update(parameter, gradient)
-        return loss
+        large = [parameter for parameter in self._large if parameter.grad is not None]
+        apart = set(large)
+        fused = [parameter for parameter in self.parameters if parameter.grad is not None and parameter not in apart]
+        states = [self.state_of(parameter) for parameter in fused]
+        columns = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        adam(
+            fused, [parameter.grad for parameter in fused], *columns, [], [state["step"] for state in states],
+            fused=True, capturable=self.parameters[0].is_cuda, amsgrad=False, beta1=self.betas[0], beta2=self.betas[1],
+            lr=self.lr, weight_decay=self.weight_decay, eps=self.eps, maximize=False,
+        )  # fmt: skip
+        for parameter in large:
+            assert parameter.grad is not None
+            self._update(parameter, parameter.grad)
 
     def _update(self, parameter: Tensor, gradient: Tensor) -> None:
         state = self.state_of(parameter)
@@ -51,17 +78,33 @@ class Adam(torch.optim.Adam):
         kernels().adam(learned, gradient, state["step"], kernels().Settings.of(*self.constants()))
 
     def state_of(self, parameter: Tensor) -> dict[str, Tensor]:
-        """A parameter's steps and averages, as PyTorch keeps them; before its first step, of none."""
-        state: dict[str, Tensor] = self.state[parameter]
-        if not state:
-            state["step"] = torch.zeros((), device=parameter.device)
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-        return state
+        """A parameter's steps and averages; before its first step, of none."""
+        if parameter not in self._states:
+            self._states[parameter] = {
+                "step": torch.zeros((), device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+        return self._states[parameter]
+
+    def state(self) -> dict[str, Tensor]:
+        """Where all parameters stand that have taken a step: by their number and the name of the average."""
+        return {
+            f"{number}.{name}": value
+            for number, parameter in enumerate(self.parameters)
+            for name, value in self._states.get(parameter, {}).items()
+        }
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take back a :meth:`state`."""
+        self._states = {}
+        for key, value in state.items():
+            number, _, name = key.partition(".")
+            self.state_of(self.parameters[int(number)])[name].copy_(value)
 
     def constants(self) -> tuple[float, float, tuple[float, float], float]:
         """Learning rate, weight decay, betas and epsilon."""
-        group = self.param_groups[0]
-        return group["lr"], group["weight_decay"], group["betas"], group["eps"]
+        return self.lr, self.weight_decay, self.betas, self.eps
 
 
 def kernels() -> ModuleType:

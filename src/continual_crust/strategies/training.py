@@ -131,16 +131,11 @@ class Phase:
 
     def state(self) -> dict[str, Tensor]:
         """Where the optimizer stands, between epochs: what goes on from it goes on bit for bit."""
-        numbered = self._optimizer.state_dict()["state"].items()
-        return {f"{number}.{name}": value for number, values in numbered for name, value in values.items()}
+        return self._optimizer.state()
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Take back a :meth:`state`."""
-        numbered: dict[int, dict[str, Tensor]] = {}
-        for key, value in state.items():
-            number, _, name = key.partition(".")
-            numbered.setdefault(int(number), {})[name] = value
-        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": numbered})
+        self._optimizer.restore(state)
         self._recorded = None  # it would go on from the tensors that were replaced
 
     def close(self) -> None:
@@ -168,7 +163,7 @@ class Phase:
         return torch.cat(rounds)[:wanted].to(self._network.device)
 
     def _step(self, *batches: Samples) -> None:
-        self._optimizer.zero_grad(set_to_none=True)
+        self._optimizer.forget_gradients()
         loss = self._loss(*batches)
         loss.backward()
         self._optimizer.step()
