@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -137,8 +137,9 @@ def der(budget: Budget, alpha: float = 0.1, beta: float = 0.5) -> SupervisedTemp
     return strategy
 
 
-def icarl(budget: Budget) -> SupervisedTemplate:
-    return ICaRL(
+def icarl(budget: Budget, plugins_after: Sequence[SupervisedPlugin] = ()) -> SupervisedTemplate:
+    """`plugins_after` come after those that make Avalanche's iCaRL; its own argument puts plugins before them."""
+    strategy = ICaRL(
         feature_extractor=budget.model.body,
         classifier=budget.model.head,
         memory_size=budget.training.memory_per_class,
@@ -146,6 +147,8 @@ def icarl(budget: Budget) -> SupervisedTemplate:
         buffer_transform=None,
         **budget.arguments(with_model=False),
     )
+    strategy.plugins.extend(plugins_after)
+    return strategy
 
 
 METHODS: dict[str, Callable[..., SupervisedTemplate]] = {
