@@ -13,7 +13,7 @@ from continual_crust.errors import InputError
 from continual_crust.evaluation import accuracies, average_accuracy, mean_purity, purity_per_class
 from continual_crust.models import build_model
 from continual_crust.selection.selectors import SELECTORS, SelectorConfig
-from continual_crust.strategies import STRATEGIES, Oracle, Strategy, Training, strategy_named, training
+from continual_crust.strategies import STRATEGIES, Strategy, Told, Training, strategy_named, training
 from continual_crust.strategies.adam import Adam
 from continual_crust.strategies.cumulative import CumulativeOptions
 from continual_crust.strategies.network import Network
@@ -26,7 +26,7 @@ QUICK = Training(phase1_epochs=3, phase2_epochs=2, memory_per_class=10)
 
 def told(strategy: Strategy, stream: Stream) -> Strategy:
     """The oracle alone is told which samples are clean, as a run would."""
-    if isinstance(strategy, Oracle):
+    if isinstance(strategy, Told):
         strategy.reveal(stream.truth.is_clean(torch.arange(len(stream.truth.labels))))
     return strategy
 
@@ -189,13 +189,14 @@ def test_either_phase_may_be_left_out(few_digits: Dataset, phase1: int, phase2: 
     assert {len(samples) for samples in learned("crust", few_digits, training).memory.values()} == {5}
 
 
-def test_the_oracle_remembers_clean_samples_only(few_digits: Dataset) -> None:
+@pytest.mark.parametrize("oracle", ["oracle", "sift_oracle"])
+def test_oracles_remember_clean_samples_only(oracle: str, few_digits: Dataset) -> None:
     stream = Stream(few_digits, Noise.parse("label:0.3"), seed=1)
-    strategy = learned("oracle", few_digits)
+    strategy = learned(oracle, few_digits)
     assert mean_purity(purity_per_class(strategy.memory, stream.truth)) == 1
     assert all(len(samples) == 10 for samples in strategy.memory.values())
     with pytest.raises(InputError, match="call reveal"):
-        strategy_named("oracle")(build_model("simple_cnn", few_digits.image_shape, 4), QUICK).learn(stream[0])
+        strategy_named(oracle)(build_model("simple_cnn", few_digits.image_shape, 4), QUICK).learn(stream[0])
 
 
 @pytest.mark.parametrize("restart", [True, False])

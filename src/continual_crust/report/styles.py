@@ -31,6 +31,7 @@ _STYLES = {
     "cosine_crust": Style("CosineCRUST", "#009e73", "D"),
     "sift": Style("Sift", "#999933", "^"),
     "oracle": Style("Oracle", "#5c5c3d", "*"),
+    "sift_oracle": Style("Sift's oracle", "#332288", "d"),
 }
 _SPARE_COLOURS = ("#999933", "#332288", "#117733", "#6699cc", "#aa4499", "#5c5c3d", "#44aa99")
 _SPARE_MARKERS = ("h", "d", "*", "8", "^")

@@ -12,7 +12,7 @@ from continual_crust.strategies.icarl import Icarl
 from continual_crust.strategies.joint import Joint
 from continual_crust.strategies.naive import Naive
 from continual_crust.strategies.options import build_options
-from continual_crust.strategies.oracle import Oracle
+from continual_crust.strategies.oracle import Oracle, SiftOracle, Told
 from continual_crust.strategies.replay import Replay
 from continual_crust.strategies.replay_ewc import ReplayEwc
 from continual_crust.strategies.sift import Sift
@@ -32,6 +32,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
         ContinualCosineCrust,
         Sift,
         Oracle,
+        SiftOracle,
     )
 }
 """All methods by name, in the order of the paper's tables, then ours."""
@@ -63,7 +64,9 @@ __all__ = [
     "Replay",
     "ReplayEwc",
     "Sift",
+    "SiftOracle",
     "Strategy",
+    "Told",
     "Training",
     "options_of",
     "strategy_named",

@@ -61,12 +61,23 @@ class Adam:
         apart = set(large)
         fused = [parameter for parameter in self.parameters if parameter.grad is not None and parameter not in apart]
         states = [self.state_of(parameter) for parameter in fused]
-        columns = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
         adam(
-            fused, [parameter.grad for parameter in fused], *columns, [], [state["step"] for state in states],
-            fused=True, capturable=self.parameters[0].is_cuda, amsgrad=False, beta1=self.betas[0], beta2=self.betas[1],
-            lr=self.lr, weight_decay=self.weight_decay, eps=self.eps, maximize=False,
-        )  # fmt: skip
+            fused,
+            [parameter.grad for parameter in fused if parameter.grad is not None],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            [state["step"] for state in states],
+            fused=True,
+            capturable=self.parameters[0].is_cuda,
+            amsgrad=False,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            eps=self.eps,
+            maximize=False,
+        )
         for parameter in large:
             assert parameter.grad is not None
             self._update(parameter, parameter.grad)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
 
 from continual_crust.models import features_and_logits, last_linear
 
@@ -80,6 +81,14 @@ class Network:
             parts = [self.features_and_logits(part.to(self.device)) for part in images.split(_chunk(images))]
         self.model.train(was_training)
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+    @torch.no_grad()
+    def measure_batch_statistics(self, images: Tensor) -> None:
+        """Let batch normalisation, if there is any, measure anew what is usual, as after weights were averaged."""
+        parts = images.tensor_split(-(-len(images) // _chunk(images)))  # of nearly equal sizes: one image is no batch
+        if len(images) > 1:
+            with repeatable_convolutions():
+                update_bn((self.normalized(part.to(self.device)) for part in parts), self.model)
 
     def state(self) -> dict[str, Any]:
         """Weights and normalisation."""

@@ -1,8 +1,10 @@
-"""The ceiling: Continual CRUST with a choice that cannot be had, random among the samples that are truly clean.
+"""The ceilings: learners that are told which samples are truly clean. No methods, but yardsticks.
 
-Everything but the choice is Continual CRUST: m epochs on the new samples as they come, noise and all, then n on the
-memories. It is not a method but a yardstick, and the only learner that is ever told which samples are clean
-(:meth:`Oracle.reveal`); it says how much of a gap is due to the memory and how much to the training.
+`oracle` is Continual CRUST with a choice that cannot be had, random among the clean samples: m epochs on the new ones
+as they come, noise and all, then n on the memories. It says how much of a gap is due to the memory and how much to the
+training. `sift_oracle` is Sift with a judge that is never wrong: it says what Sift's own judgement costs.
+
+They are the only learners that are ever told (:meth:`Told.reveal`).
 """
 
 from __future__ import annotations
@@ -14,16 +16,14 @@ from torch import Tensor
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
 from continual_crust.selection.coreset import Coreset
-from continual_crust.selection.selectors import Candidates, SelectorConfig, select
+from continual_crust.selection.selectors import SelectorConfig
+from continual_crust.strategies.base import Strategy
 from continual_crust.strategies.crust import ContinualCrust
+from continual_crust.strategies.sift import Sift
 
 
-class Oracle(ContinualCrust):
-    """Remember random samples among the truly clean ones."""
-
-    name = "oracle"
-    summary = "Oracle: random among the truly clean; no method, but the ceiling for one"
-    default_selector = SelectorConfig("random")
+class Told(Strategy):
+    """One that knows which samples are clean."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -33,11 +33,34 @@ class Oracle(ContinualCrust):
         """Tell whether each image is clean, by its id."""
         self._clean = clean.to(self.network.device)
 
-    def _select(self, samples: Samples) -> Coreset:
+    def _clean_of(self, samples: Samples) -> Tensor:
+        """Where the clean ones are."""
         if self._clean is None:
             raise InputError("the oracle was not told which samples are clean; call reveal() first.")
-        clean = self._clean[samples.ids].nonzero().squeeze(1)
-        features, logits = self.network.evaluate(samples.images[clean])
-        candidates = Candidates(features, logits, samples.labels[clean], self.network.head_weight.detach())
-        coreset = select(self.selector, candidates, self.training.memory_per_class, self._generator)
+        return self._clean[samples.ids].nonzero().squeeze(1)
+
+
+class Oracle(Told, ContinualCrust):
+    """Remember random samples among the truly clean ones."""
+
+    name = "oracle"
+    summary = "Oracle: random among the truly clean; no method, but the ceiling for one"
+    default_selector = SelectorConfig("random")
+
+    def _select(self, samples: Samples) -> Coreset:
+        clean = self._clean_of(samples)
+        coreset = super()._select(samples[clean])
         return Coreset(clean[coreset.indices], coreset.weights, coreset.gains)
+
+
+class SiftOracle(Told, Sift):
+    """Learn from nothing but samples that are truly clean."""
+
+    name = "sift_oracle"
+    summary = "Sift's oracle: Sift with a judge that is never wrong; no method, but the ceiling for Sift"
+
+    def _passed(self, own: dict[int, Samples], odds: dict[int, Tensor], part: float) -> dict[int, Samples]:
+        return {label: samples[self._clean_of(samples)] for label, samples in own.items()}
+
+    def _review(self) -> None:
+        """There is nothing to forget."""

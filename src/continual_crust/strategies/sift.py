@@ -1,4 +1,4 @@
-"""Sift: a scout looks first, then the learner learns, and only from what passed. Our own method, still being measured.
+"""Sift: a scout looks first, then the learner learns, and only from what passed. Our own method.
 
 Gradients tell noise of *past* classes, for which the network has an output of its own, and are blind to noise of
 *future* ones. And every epoch on noisy data teaches the noise. So an experience with the new samples D goes like this:
@@ -18,11 +18,14 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              found, everything does. How noisy D is comes out of the fits; nobody has to say. (Of classes that come
              together, only the margin is asked.)
     unlearn  the scout's weights are forgotten.
-    learn    a few epochs on what passed, only the better part of it, and the memories, by cross-entropy.
+    learn    a few epochs on what passed, only the better part of it, and the memories, by cross-entropy. Whatever the
+             learner is taught is moved a little, anew in every epoch, so that it is hard to learn by heart.
     judge    again, all of D, as the learner sees it now: no longer taught by noise, it sees better. Its odds multiply
              the scout's, and of the shares that seem clean to both the smaller counts. k of what passes, by any
              selector and at random unless another is asked for, become the new class's memory.
-    learn    all epochs that are left, on the memories alone.
+    review   the memories of all classes, as soon as noise was found: a sample among whose ten nearest neighbours eight
+             or more are of one other class is forgotten. Noise of classes that were still to come shows now.
+    learn    all epochs that are left, on the memories alone. The learner's weights are averaged over the last of them.
 
 Sift trains m + n epochs in all, as every other method does.
 """
@@ -38,6 +41,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.optim.swa_utils import AveragedModel
 
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
@@ -45,7 +49,7 @@ from continual_crust.selection.crowds import crowd_size, crowding
 from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.selection.two_kinds import TwoKinds, two_kinds
 from continual_crust.strategies.base import Strategy
-from continual_crust.strategies.training import Trainable
+from continual_crust.strategies.moved import moved
 
 NEIGHBOURS = 0.1
 """The share of a class that a sample's neighbours are, when its crowding is taken."""
@@ -53,6 +57,8 @@ COARSE = 8
 """Rows and columns of the coarse picture in which crowds are looked for, beside the features."""
 SURE = 4.0
 """The logarithm of the highest odds that one number can give."""
+VOTERS, ENOUGH = 10, 8
+"""Neighbours that are asked about a memory, and how many of one other class make it be forgotten."""
 FEW = 8.0
 """Times 1/√n, how much farther apart two kinds must lie among n samples: a few seem to be two kinds by chance."""
 
@@ -81,12 +87,22 @@ class SiftOptions:
     """Let the scout start from the weights the learner had at first, and not from those it has."""
     unlearn: bool = True
     """Forget what the scout learned; without it the learner goes on from the scout."""
+    shift: float = 0.1
+    """How far the learner's images are moved in every epoch, at most, as a share of their height and width."""
+    mirror: bool = False
+    """Also mirror every other one of them, left to right. Only where a mirrored image is of the same class."""
+    review: bool = True
+    """Forget memories among whose neighbours nearly all are of one other class."""
+    averaged: float = 0.5
+    """The share of the learner's last epochs over which its weights are averaged."""
 
     def __post_init__(self) -> None:
         if self.scout_epochs < 1 or self.trusted_epochs < 1 or self.apart < 0 or not 0 < self.better_part <= 1:
             raise InputError(
                 "sift needs scout_epochs and trusted_epochs of 1 or more, apart of 0 or more, a better_part in (0, 1]."
             )
+        if not 0 <= self.shift < 1 or not 0 <= self.averaged <= 1:
+            raise InputError("sift needs a shift from 0 to below 1 and averaged from 0 to 1.")
 
 
 class Sift(Strategy):
@@ -140,6 +156,7 @@ class Sift(Strategy):
                 if len(samples):  # under heavy noise it may be that no image was given this label
                     coreset = self._select(samples)
                     self.memory[label] = self._weighted(samples[coreset.indices], coreset)
+            self._review()
         self._trained("memories", self.training.epochs - scouting - trusting, self.remembered(), {}, seen)
 
     def _passed(self, own: dict[int, Samples], odds: dict[int, Tensor], part: float) -> dict[int, Samples]:
@@ -157,6 +174,8 @@ class Sift(Strategy):
     def _note(self, looks: dict[int, _Look], judge: str) -> None:
         """Remember how many samples seemed clean to a judge."""
         shares = self._shares[judge]
+        if judge == "learner" and not self._shares["scout"]:
+            return  # where the scout saw none, noise that the learner sees is of its own making
         for look in looks.values():
             if look.clean_share is not None:
                 shares.append(min(look.clean_share, _mean(shares)) if look.at_most else look.clean_share)
@@ -168,9 +187,7 @@ class Sift(Strategy):
         """What is to be thought of the samples of one class."""
         numbers = {"margin": margin.cpu()} if self.options.margin else {}
         if alone and len(samples) and (self.options.crowd_size or self.options.crowding):
-            features = functional.normalize(self.network.evaluate(samples.images)[0], dim=1)
-            pixels = functional.adaptive_avg_pool2d(samples.images.float(), COARSE).flatten(1)
-            points = torch.cat([_of_spread_one(features), _of_spread_one(pixels)], dim=1)
+            points = self._points(samples)
             if self.options.crowd_size:
                 numbers["size"] = crowd_size(points, self._generator)
             if self.options.crowding:
@@ -191,18 +208,51 @@ class Sift(Strategy):
         return kinds.apart >= self.options.apart + FEW / math.sqrt(max(1, len(kinds.upper)))
 
     def _trained(
-        self, name: str, epochs: int, samples: Trainable | None, watched: dict[int, Samples], seen: list[int]
+        self, name: str, epochs: int, samples: Samples | None, watched: dict[int, Samples], seen: list[int]
     ) -> dict[int, Tensor]:
         """Train some epochs; gives the margin of each watched sample, on average over them."""
         margins = {label: torch.zeros(len(part), device=self.network.device) for label, part in watched.items()}
+        if samples is None or not len(samples):
+            return margins
         phase = self._phase()
-        for _ in self._epochs(name, epochs):
-            if samples is not None and len(samples):
-                phase.epoch(samples)
+        last = AveragedModel(self.network.model)
+        first_of_last = epochs - round(self.options.averaged * epochs) if name == "memories" else epochs
+        for epoch in self._epochs(name, epochs):
+            phase.epoch(samples if name == "scouting" else self._moved(samples))
             for label, part in watched.items():
                 if len(part):
                     margins[label] += self._margin(part, label, seen) / epochs
+            if epoch >= first_of_last:
+                last.update_parameters(self.network.model)
+        if first_of_last < epochs:
+            self.network.model.load_state_dict(last.module.state_dict())
+            self.network.measure_batch_statistics(samples.images)
         return margins
+
+    def _moved(self, samples: Samples) -> Samples:
+        """As the learner sees them in one epoch."""
+        if self.options.shift == 0 and not self.options.mirror:
+            return samples
+        return moved(samples, self.options.shift, self.options.mirror, self._generator)
+
+    def _review(self) -> None:
+        """Forget what lies among the memories of one other class, once noise was found."""
+        everything = self.remembered()
+        if not self.options.review or everything is None or not any(self._shares.values()):
+            return
+        points = self._points(everything)
+        count = min(VOTERS + 1, len(points))
+        near = [torch.cdist(part, points).topk(count, largest=False).indices[:, 1:] for part in points.split(2048)]
+        votes = functional.one_hot(everything.labels[torch.cat(near)], self.network.head_weight.shape[0]).sum(dim=1)
+        votes.scatter_(1, everything.labels[:, None], 0)
+        kept = everything[votes.amax(dim=1) < ENOUGH]
+        self.memory = {label: kept.of_class(label) for label in self.memory}
+
+    def _points(self, samples: Samples) -> Tensor:
+        """What crowds and neighbours are looked for among: features and coarse pixels side by side."""
+        features = functional.normalize(self.network.evaluate(samples.images)[0], dim=1)
+        pixels = functional.adaptive_avg_pool2d(samples.images.float(), COARSE).flatten(1)
+        return torch.cat([_of_spread_one(features), _of_spread_one(pixels)], dim=1)
 
     def _margin(self, samples: Samples, label: int, seen: list[int]) -> Tensor:
         logits = self.network.evaluate(samples.images)[1]

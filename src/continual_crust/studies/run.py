@@ -16,7 +16,7 @@ from continual_crust.errors import InputError
 from continual_crust.evaluation import accuracies, average_accuracy, forgetting, mean_purity, purity_per_class
 from continual_crust.models import build_model
 from continual_crust.randomness import seed_for
-from continual_crust.strategies import Observer, Oracle, Strategy, options_of, strategy_named
+from continual_crust.strategies import Observer, Strategy, Told, options_of, strategy_named
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.result import RunResult, versions, write_atomically
 from continual_crust.studies.study import revision_of
@@ -95,7 +95,7 @@ def execute(
             progress = _resume(strategy, checkpoint)
         except InputError:  # damaged: all it costs is the time to learn these experiences again
             strategy = build_strategy(config, dataset, device, observer)
-    if isinstance(strategy, Oracle):
+    if isinstance(strategy, Told):
         strategy.reveal(stream.truth.is_clean(torch.arange(len(stream.truth.labels))))
     experiences = [stream.joined()] if strategy.learns_everything_at_once else stream
     for number in range(len(progress.accuracy_matrix), len(experiences)):

@@ -1,0 +1,40 @@
+"""Images moved a little, anew for every epoch: a network cannot learn by heart what never looks the same twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from continual_crust.data.samples import Samples
+
+
+def moved(samples: Samples, most: float, mirror: bool, generator: torch.Generator) -> Samples:
+    """Each image moved by a random number of pixels in both directions; its edge fills what comes into view.
+
+    Parameters
+    ----------
+    samples
+        On any device.
+    most
+        How far, as a share of height and width.
+    mirror
+        Also mirror every other image, left to right. Only where a mirrored image is of the same class.
+    generator
+        CPU generator, so that every device sees the same images.
+    """
+    images = samples.images
+    count, (height, width) = len(images), images.shape[-2:]
+    rows, columns = (_places(size, round(most * size), count, generator) for size in (height, width))
+    if mirror:
+        columns = torch.where(torch.rand(count, 1, generator=generator) < 0.5, columns.flip(1), columns)
+    flat = (rows[:, :, None] * width + columns[:, None, :]).flatten(1).to(images.device)
+    pixels = images.flatten(2).gather(2, flat[:, None, :].expand(-1, images.shape[1], -1))
+    return replace(samples, images=pixels.view_as(images))
+
+
+def _places(size: int, most: int, count: int, generator: torch.Generator) -> Tensor:
+    """Where each row (or column) of each image comes from."""
+    moves = torch.randint(-most, most + 1, (count, 1), generator=generator)
+    return (torch.arange(size) + moves).clamp(0, size - 1)
