@@ -88,12 +88,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="where to write the table, as JSON")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--noise", nargs="+", default=["none", "label:0.4"])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     dataset = load_dataset("digits")
     rows = []
     for noise in arguments.noise:
-        for method in METHODS:
+        for method in arguments.methods:
             row = compare(method, dataset, Noise.parse(noise), list(range(arguments.seeds)))
             rows.append(asdict(row))
             print(

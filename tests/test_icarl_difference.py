@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ if importlib.util.find_spec("avalanche") is None:
     pytest.skip("the [avalanche] extra is not installed", allow_module_level=True)
 
 # First, because it mends torchvision where Avalanche's own import would fail.
-from avalanche_peers import SupervisedPlugin, run_avalanche  # isort: skip
+from avalanche_peers import SupervisedPlugin, run_avalanche, tensor_dataset  # isort: skip
 from avalanche.models import NCMClassifier
 from avalanche.training.supervised.icarl import _ICaRLPlugin
 
@@ -91,12 +92,9 @@ def test_old_network_of_avalanche_answers_with_dropout(taught: Keeper, few_digit
     images = few_digits.test_images[:20].float() / 255
     assert old.training
     assert not torch.equal(old(images), old(images))
-    logits = old.train_classifier(old.feature_extractor(images))
-    assert (logits > 0).any()
-    try:
-        assert (old.eval()(images) <= 0).all()
-    finally:
-        old.train()
+    old = copy.deepcopy(old).eval()
+    assert torch.equal(old(images), old.eval_classifier(old.feature_extractor(images)))
+    assert (old(images) <= 0).all()
 
 
 def test_exemplars_and_class_means_of_avalanche_are_what_its_habits_say(taught: Keeper, few_digits: Dataset) -> None:
@@ -112,6 +110,29 @@ def test_exemplars_and_class_means_of_avalanche_are_what_its_habits_say(taught: 
         mean = class_mean(network(images[kept]), network(images[kept].flip(3)), AVALANCHE)
     assert torch.allclose(taught.memory.class_means[last.classes[0]], mean, atol=1e-6)
     assert not torch.allclose(class_mean(features[kept], features[kept], OURS), mean, atol=1e-3)
+
+
+def test_class_with_one_sample_without_features_keeps_a_single_exemplar() -> None:
+    """Herding looks for the direction of a mean that is not a number, and finds the first sample again and again."""
+    features = torch.rand(20, 8, generator=torch.Generator().manual_seed(0))
+    features[12] = 0
+    plugin = _ICaRLPlugin(5, None, fixed_memory=False)
+    plugin.observed_classes = [0]
+    plugin.construct_exemplar_set(
+        SimpleNamespace(
+            experience=SimpleNamespace(
+                benchmark=SimpleNamespace(n_classes_per_exp=[1]),
+                dataset=tensor_dataset(features, torch.zeros(20, dtype=torch.int64)),
+            ),
+            clock=SimpleNamespace(train_exp_counter=0),
+            eval_mb_size=32,
+            device="cpu",
+            model=SimpleNamespace(feature_extractor=nn.Identity()),
+        )
+    )
+    assert torch.equal(plugin.x_memory[0], features[:1])
+    assert exemplars(features, 5, AVALANCHE) == [0]
+    assert len(exemplars(features, 5, OURS)) == 5
 
 
 def test_one_exemplar_without_features_takes_every_image_for_its_class() -> None:

@@ -10,9 +10,10 @@ step minimises the mean over outputs of
 Afterwards k exemplars of each new class are chosen by herding, and an image is given the class whose exemplars' mean is
 nearest to it, features scaled to unit length.
 
-Where this differs from Avalanche: class means are not averaged with those of mirrored images, since a mirrored digit or
-vehicle is another thing; the old network answers in evaluation mode, without dropout; herding never picks a sample
-twice.
+Where this differs from Avalanche: features that are all zero stay zero, where Avalanche divides by their length and is
+left with one exemplar of that class, or takes every image for it; the old network answers in evaluation mode, without
+dropout, as in the authors' own code; class means are not averaged with those of mirrored images, since a mirrored digit
+or vehicle is another thing; herding never comes back to a sample. `benchmarks/icarl_difference.py` measures each.
 """
 
 from __future__ import annotations
