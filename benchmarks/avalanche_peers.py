@@ -52,6 +52,8 @@ class AvalancheRun:
     forgetting: float | None
     seconds: float
     """Of training, without evaluation."""
+    model: nn.Module
+    """The network at the end."""
 
 
 @dataclass(frozen=True)
@@ -137,9 +139,8 @@ def der(budget: Budget, alpha: float = 0.1, beta: float = 0.5) -> SupervisedTemp
     return strategy
 
 
-def icarl(budget: Budget, plugins_after: Sequence[SupervisedPlugin] = ()) -> SupervisedTemplate:
-    """`plugins_after` come after those that make Avalanche's iCaRL; its own argument puts plugins before them."""
-    strategy = ICaRL(
+def icarl(budget: Budget) -> SupervisedTemplate:
+    return ICaRL(
         feature_extractor=budget.model.body,
         classifier=budget.model.head,
         memory_size=budget.training.memory_per_class,
@@ -147,8 +148,6 @@ def icarl(budget: Budget, plugins_after: Sequence[SupervisedPlugin] = ()) -> Sup
         buffer_transform=None,
         **budget.arguments(with_model=False),
     )
-    strategy.plugins.extend(plugins_after)
-    return strategy
 
 
 METHODS: dict[str, Callable[..., SupervisedTemplate]] = {
@@ -165,6 +164,7 @@ def run_avalanche(
     *,
     model: str = "simple_cnn",
     fresh_optimizer: bool = True,
+    plugins_after: Sequence[SupervisedPlugin] = (),
     **options: object,
 ) -> AvalancheRun:
     """Learn our stream with Avalanche, on the CPU, and evaluate after every experience as we do.
@@ -177,6 +177,8 @@ def run_avalanche(
         As for our own runs. Order, noise and initial weights are the same for the same seed; batches are not.
     fresh_optimizer
         Forget Adam's moments before each experience, as we do and Avalanche does only on request.
+    plugins_after
+        Called after those that make up the method; Avalanche's own argument calls them before.
     """
     stream = Stream(dataset, noise, seed)
     network = build_model(model, dataset.image_shape, dataset.classes, seed=seed_for(seed, "model"))
@@ -185,6 +187,7 @@ def run_avalanche(
     with warnings.catch_warnings(record=True), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(seed, "avalanche"))
         strategy = METHODS[method](Budget(network, training, dataset.classes), **options)
+        strategy.plugins.extend(plugins_after)
         experiences = avalanche_stream(stream, normalized).train_stream
         tests = [stream.test(index) for index in range(len(stream))]
         seconds, matrix = 0.0, []
@@ -193,7 +196,7 @@ def run_avalanche(
             strategy.train(part, reset_optimizer_state=fresh_optimizer)
             seconds += time.perf_counter() - start
             matrix.append([_accuracy(strategy.model, normalized(images), labels) for images, labels in tests])
-    return AvalancheRun(matrix, average_accuracy(matrix), forgetting(matrix), seconds)
+    return AvalancheRun(matrix, average_accuracy(matrix), forgetting(matrix), seconds, strategy.model)
 
 
 def _replay_plugin(budget: Budget, mixing: str) -> SupervisedPlugin:

@@ -5,6 +5,10 @@
 gives our iCaRL the habits of Avalanche's, alone and together, takes them away from Avalanche's in the same way, and
 learns digits with 40 % wrong labels with each. Stream, network, initial weights and budget are those of
 ``cross_check.py``; batches and dropout are drawn apart on each side. Takes twenty minutes on one core.
+
+    python benchmarks/icarl_difference.py --trace --out results/icarl_difference_trace.json
+
+watches Avalanche's, as it comes, lose its features. Takes two minutes.
 """
 
 from __future__ import annotations
@@ -152,7 +156,7 @@ class WithoutHabits(SupervisedPlugin):
                     module.eval()
 
     def _choose_again(self, memory: Any, network: nn.Module, dataset: Any) -> None:
-        images, labels = (torch.stack([torch.as_tensor(sample[part]) for sample in dataset]) for part in (0, 1))
+        images, labels = _images_and_labels(dataset)
         for place in range(len(memory.x_memory) - len(labels.unique()), len(memory.x_memory)):
             label = memory.y_memory[place][0]
             own = images[labels == label]
@@ -162,6 +166,34 @@ class WithoutHabits(SupervisedPlugin):
             memory.x_memory[place] = own[order > 0]
             memory.y_memory[place] = [label] * len(kept)
             memory.order[place] = order[order > 0]
+
+
+class FeatureTrace(SupervisedPlugin):
+    """Looks at Avalanche's iCaRL after each experience and changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experiences: list[dict[str, Any]] = []
+
+    @torch.no_grad()
+    def after_training_exp(self, strategy: SupervisedTemplate, **_: object) -> None:
+        memory = next(plugin for plugin in strategy.plugins if isinstance(plugin, _ICaRLPlugin))
+        strategy.model.eval()
+        lengths = strategy.model.feature_extractor(_images_and_labels(strategy.experience.dataset)[0]).norm(dim=1)
+        strategy.model.train()
+        self.experiences.append(
+            {
+                "mean_feature_length": round(float(lengths.mean()), 3),
+                "new_images_without_features": int((lengths == 0).sum()),
+                "classes_with_one_exemplar": sum(len(kept) == 1 for kept in memory.x_memory),
+                "class_means_not_a_number": sum(bool(mean.isnan().any()) for mean in memory.class_means.values()),
+            }
+        )
+
+
+def _images_and_labels(dataset: Any) -> tuple[Tensor, Tensor]:
+    images, labels = zip(*((sample[0], sample[1]) for sample in dataset), strict=True)
+    return torch.stack(images), torch.tensor(labels)
 
 
 def final_accuracies(
@@ -201,13 +233,16 @@ def paired(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float
     return round(statistics.mean(differences), 4), round(error, 4)
 
 
+def circumstances(noise: Noise) -> dict[str, Any]:
+    """Under which all was measured."""
+    known = {**versions(), "avalanche-lib": version("avalanche-lib")}
+    return {"dataset": "digits", "noise": str(noise), "threads": 1, "versions": known}
+
+
 def table_of(rows: dict[str, Row], noise: Noise) -> dict[str, Any]:
     """All that was measured, each variant beside both originals."""
     return {
-        "dataset": "digits",
-        "noise": str(noise),
-        "threads": 1,
-        "versions": {**versions(), "avalanche-lib": version("avalanche-lib")},
+        **circumstances(noise),
         "rows": [
             {
                 **asdict(row),
@@ -220,15 +255,30 @@ def table_of(rows: dict[str, Row], noise: Noise) -> dict[str, Any]:
     }
 
 
+def trace(dataset: Dataset, noise: Noise, seeds: int, training: Training, out: Path) -> None:
+    """Write what became of features and memories in Avalanche."""
+    runs = []
+    for seed in range(seeds):
+        watcher = FeatureTrace()
+        run = run_avalanche("icarl", dataset, noise, seed, training, plugins_after=[watcher])
+        runs.append({"seed": seed, "accuracy": round(run.accuracy, 4), "experiences": watcher.experiences})
+        print(f"seed {seed:2}  {run.accuracy:.3f}  at the end {watcher.experiences[-1]}", flush=True)
+    write_atomically(out, json.dumps({**circumstances(noise), "runs": runs}, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="where to write the table, as JSON")
     parser.add_argument("--seeds", type=int, default=12)
     parser.add_argument("--noise", default="label:0.4")
+    parser.add_argument("--trace", action="store_true", help="watch Avalanche's alone")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     dataset, noise = load_dataset("digits"), Noise.parse(arguments.noise)
     training = defaults_for("digits", NoiseKind.LABEL).training
+    if arguments.trace:
+        trace(dataset, noise, arguments.seeds, training, arguments.out)
+        return
     rows = {variant: Row(variant, side, habits) for variant, (side, habits) in VARIANTS.items()}
     for seed in range(arguments.seeds):
         for row in rows.values():

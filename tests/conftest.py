@@ -29,6 +29,12 @@ def few_digits(digits: Dataset) -> Dataset:
 
 
 @pytest.fixture(scope="session")
+def three_digits(digits: Dataset) -> Dataset:
+    """Three classes with 40 training images each: two experiences."""
+    return first_classes(digits, 3, images=40)
+
+
+@pytest.fixture(scope="session")
 def six_digits(digits: Dataset) -> Dataset:
     """Six classes with all their images: a third of the time of ten."""
     return first_classes(digits, 6, images=1000)

@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from continual_crust.data import Dataset, Noise, Samples
-from continual_crust.models import build_model
+from continual_crust.data import Dataset, Noise, Samples, Stream
+from continual_crust.models import build_model, simple_cnn
+from continual_crust.randomness import seed_for
 from continual_crust.selection import herding
-from continual_crust.strategies import Training
+from continual_crust.strategies import Training, options_of, strategy_named
 from continual_crust.strategies.der import DarkSamples, DerOptions, der_loss
 from continual_crust.strategies.icarl import Icarl
 from continual_crust.strategies.network import Network
@@ -36,6 +37,24 @@ def test_final_accuracy_agrees_over_three_seeds(method: str, six_digits: Dataset
     """Six digits rather than ten, for time; results/cross_check_avalanche.json has all ten."""
     comparison = cross_check.compare(method, six_digits, Noise(), seeds=[0, 1, 2])
     assert abs(comparison.difference) <= 0.05, comparison
+
+
+@pytest.mark.parametrize("method", ["replay", "der"])
+def test_without_chance_both_sides_are_one_learner(
+    method: str, three_digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two experiences, no dropout, all new samples in one batch, and all old ones remembered and in one batch too."""
+    monkeypatch.setattr(simple_cnn, "DROPPED", (0.0, 0.0))
+    stream = Stream(three_digits, Noise.parse("label:0.4"), seed=1)
+    first = len(stream[0].samples)
+    training = Training(phase1_epochs=20, phase2_epochs=0, memory_per_class=first, batch_size=first)
+    theirs = avalanche_peers.run_avalanche(method, three_digits, Noise.parse("label:0.4"), 1, training)
+    model = build_model("simple_cnn", three_digits.image_shape, 3, seed=seed_for(1, "model"))
+    ours = strategy_named(method)(model, training, options=options_of(method, cross_check.METHODS[method][0]), seed=1)
+    for experience in stream:
+        ours.learn(experience)
+    for mine, other in zip(model.parameters(), theirs.model.parameters(), strict=True):
+        assert (mine - other).norm() < 0.001 * mine.norm()
 
 
 @pytest.fixture
