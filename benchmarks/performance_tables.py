@@ -27,7 +27,6 @@ NETWORKS = {
 }
 MNIST = {
     "mnist, one seed": ("one seed", 12),
-    "mnist, five seeds, threads": ("five seeds, threads", 20),
     "mnist, five seeds, processes": ("five seeds, processes", 20),
 }
 """What the parts are called on the page, and how many seconds were aimed at."""

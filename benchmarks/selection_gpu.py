@@ -14,6 +14,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,7 @@ PARTS: dict[str, Callable[[], Facts]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="where to write the results, as JSON")
+    parser.add_argument("--only", default="*", help="a pattern for the names of the parts, for example 'centrality*'")
     arguments = parser.parse_args()
     properties = torch.cuda.get_device_properties(0)
     machine = {
@@ -251,8 +253,10 @@ def main() -> None:
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
     }
-    results: Facts = {"command": "benchmarks/selection_gpu.py", "machine": machine, "parts": {}}
+    results: Facts = {"command": f"benchmarks/selection_gpu.py --only '{arguments.only}'", "machine": machine, "parts": {}}
     for name, part in PARTS.items():
+        if not fnmatch(name, arguments.only):
+            continue
         start = time.perf_counter()
         if start - STARTED > BUDGET:
             facts: Facts = {"skipped": "out of time"}

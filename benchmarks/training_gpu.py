@@ -246,8 +246,6 @@ def parts_for(data_root: Path | None, mps: bool) -> dict[str, Part]:
     if mps:
         parts["five processes"] = Part(steps_in_processes, 60, mps=True)
     parts |= {str(workload): Part(partial(steps, workload), 40) for workload in WORKLOADS[1:]}
-    if data_root is not None:
-        parts["mnist, five seeds, threads"] = Part(partial(mnist, data_root, TOGETHER), 70)
     return parts
 
 

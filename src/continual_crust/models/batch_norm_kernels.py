@@ -245,7 +245,8 @@ def _plan(rows: int) -> _Plan:
     if rows <= WHOLE:
         return _Plan(WHOLE, 16, 1, 1, 8)
     tile = next((tile for tile in TILES if triton.cdiv(rows, tile) <= MOST_PARTS), TILES[-1])
-    rounds = triton.cdiv(rows, tile * MOST_PARTS)
+    # A power of two, as each number of rounds is compiled and the last batch of an epoch may have any size.
+    rounds = triton.next_power_of_2(triton.cdiv(rows, tile * MOST_PARTS))
     return _Plan(tile, 32, rounds, triton.cdiv(rows, tile * rounds), 4 if tile == TILES[0] else 8)
 
 
