@@ -253,7 +253,8 @@ def main() -> None:
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
     }
-    results: Facts = {"command": f"benchmarks/selection_gpu.py --only '{arguments.only}'", "machine": machine, "parts": {}}
+    command = f"benchmarks/selection_gpu.py --only '{arguments.only}'"
+    results: Facts = {"command": command, "machine": machine, "parts": {}}
     for name, part in PARTS.items():
         if not fnmatch(name, arguments.only):
             continue

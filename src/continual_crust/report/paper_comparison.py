@@ -20,7 +20,8 @@ OUR_SEEDS = range(2, 7)
 """Of what is ours: the first two seeds are for tuning it."""
 AS_RELEASED, AS_WRITTEN = "CRUST as released", "CRUST as written"
 NAMES = {"crust": AS_RELEASED, "der": "DER, alpha 3.0", "cumulative": "Cumulative, restart"}
-OURS = (style_of("sift").label, style_of("oracle").label)
+OURS = tuple(style_of(method).label for method in ("sift", "sift_oracle", "oracle"))
+"""Our own method, what it would come to with a judge that is never wrong, and what CRUST would."""
 TABLES = (
     "main_label_0.5",
     *("mnist_label_300", "mnist_label_200", "mnist_label_100"),

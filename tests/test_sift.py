@@ -1,0 +1,136 @@
+"""The parts of Sift, one by one; that it learns is tested with all other methods."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+
+from continual_crust.data import Dataset, Noise, Samples, Stream
+from continual_crust.errors import InputError
+from continual_crust.models import build_model
+from continual_crust.strategies import Sift, Training
+from continual_crust.strategies.moved import moved
+from continual_crust.strategies.network import Network
+from continual_crust.strategies.sift import SiftOptions, _Look
+
+QUICK = Training(phase1_epochs=4, phase2_epochs=4, memory_per_class=10, learning_rate=3e-3)
+
+
+def sift(dataset: Dataset, **options: object) -> Sift:
+    model = build_model("simple_cnn", dataset.image_shape, dataset.classes, seed=0)
+    return Sift(model, QUICK, options=SiftOptions(**options), seed=0)  # type: ignore[arg-type]
+
+
+def random() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def some_images(count: int = 40) -> Samples:
+    images = torch.randint(0, 256, (count, 2, 10, 20), dtype=torch.uint8, generator=random())
+    return Samples.of(images, torch.arange(count) % 3)
+
+
+def by_hand(image: Tensor, down: int, right: int) -> Tensor:
+    """An image moved by cutting it and repeating its edge."""
+    height, width = image.shape[-2:]
+    rows = [min(max(row + down, 0), height - 1) for row in range(height)]
+    columns = [min(max(column + right, 0), width - 1) for column in range(width)]
+    return image[:, rows][:, :, columns]
+
+
+def test_images_are_moved_by_up_to_a_share_and_all_else_stays() -> None:
+    samples = some_images()
+    found = moved(samples, 0.1, False, random())
+    moves = set()
+    for before, after in zip(samples.images, found.images, strict=True):
+        fitting = {
+            (down, right)
+            for down in range(-2, 3)
+            for right in range(-3, 4)
+            if torch.equal(by_hand(before, down, right), after)
+        }
+        assert len(fitting) == 1
+        moves |= fitting
+    assert {down for down, _ in moves} == {-1, 0, 1}
+    assert {right for _, right in moves} == {-2, -1, 0, 1, 2}
+    assert torch.equal(found.labels, samples.labels)
+    assert torch.equal(found.ids, samples.ids)
+    assert torch.equal(moved(samples, 0.1, False, random()).images, found.images)
+
+
+def test_about_half_of_the_images_are_mirrored_if_asked_for() -> None:
+    samples = some_images()
+    found = moved(samples, 0.0, True, random()).images
+    mirrored = [torch.equal(before.flip(2), after) for before, after in zip(samples.images, found, strict=True)]
+    as_before = [torch.equal(before, after) for before, after in zip(samples.images, found, strict=True)]
+    assert [a != b for a, b in zip(mirrored, as_before, strict=True)] == [True] * len(samples)
+    assert 10 <= sum(mirrored) <= 30
+
+
+def test_memories_among_those_of_another_class_are_forgotten_once_noise_was_found(few_digits: Dataset) -> None:
+    stream = Stream(few_digits, Noise.parse("none"), seed=1)
+    strategy = sift(few_digits)
+    for experience in stream:
+        strategy.learn(experience)
+    first, other = list(strategy.memory)[:2]
+    intruder = strategy.memory[other][torch.arange(1)]
+    wrong = Samples(intruder.images, torch.full_like(intruder.labels, first), intruder.ids + 10_000, intruder.weights)
+    strategy.memory[first] = Samples.concatenate([strategy.memory[first], wrong])
+    sizes = {label: len(samples) for label, samples in strategy.memory.items()}
+    strategy._shares = {"scout": [], "learner": []}
+    strategy._review()
+    assert {label: len(samples) for label, samples in strategy.memory.items()} == sizes
+    strategy._shares["scout"].append(0.6)
+    strategy._review()
+    assert int(wrong.ids) not in strategy.memory[first].ids.tolist()
+    assert len(strategy.memory[first]) >= sizes[first] - 2
+
+
+def test_the_learner_is_not_believed_where_the_scout_saw_no_noise(few_digits: Dataset) -> None:
+    strategy = sift(few_digits)
+    look = {0: _Look(torch.zeros(4), 0.5)}
+    strategy._note(look, "learner")
+    assert strategy._shares == {"scout": [], "learner": []}
+    strategy._note(look, "scout")
+    strategy._note(look, "learner")
+    assert strategy._shares == {"scout": [0.5], "learner": [0.5]}
+
+
+def test_weights_are_averaged_over_the_last_epochs(few_digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four epochs on the memories, half: the mean of the weights after the last two."""
+    strategy = sift(few_digits, scout_epochs=1)
+    seen: list[tuple[str, dict[str, Tensor]]] = []
+
+    def watch(phase: str, epoch: int, epochs: int, loss: float) -> None:
+        seen.append((phase, copy.deepcopy(strategy.network.model.state_dict())))
+
+    monkeypatch.setattr(strategy, "_observer", watch)
+    strategy.learn(Stream(few_digits, Noise.parse("none"), seed=1)[0])
+    last = [state for phase, state in seen if phase == "memories"]
+    assert len(last) == 4
+    for name, value in strategy.network.model.state_dict().items():
+        assert torch.allclose(value, (last[2][name] + last[3][name]) / 2, atol=1e-6)
+
+
+def test_batch_statistics_are_measured_anew(few_digits: Dataset) -> None:
+    network = Network(build_model("resnet18", few_digits.image_shape, 4, seed=0), torch.device("cpu"))
+    images = few_digits.train_images[:20]
+    network.measure_normalization(images)
+    network.measure_batch_statistics(images)
+    first = network.model.bn1
+    with torch.no_grad():
+        values = network.model.conv1(network.normalized(images))
+    assert isinstance(first, torch.nn.BatchNorm2d)
+    assert first.running_mean is not None
+    assert torch.allclose(first.running_mean, values.mean(dim=(0, 2, 3)), atol=1e-5)
+    network.measure_batch_statistics(images[:1])  # one image has no spread, and nothing is measured
+    assert torch.allclose(first.running_mean, values.mean(dim=(0, 2, 3)), atol=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [{"shift": 1.0}, {"shift": -0.1}, {"averaged": 1.5}])
+def test_options_out_of_range(wrong: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="a shift from 0 to below 1 and averaged from 0 to 1"):
+        SiftOptions(**wrong)  # type: ignore[arg-type]
