@@ -115,7 +115,8 @@ def train(workload: Workload, seed: int, everybody_is_ready: Callable[[], object
     """Moments at which the epochs that count begin and end."""
     moments: list[float] = []
 
-    def after_epoch(phase: str, epoch: int, epochs: int, loss: float) -> None:
+    def after_epoch(phase: str, epoch: int, epochs: int, loss: Callable[[], float]) -> None:
+        loss()  # the epoch is over when its loss is there
         if epoch == WARM_UP:
             everybody_is_ready()
         moments.append(time.perf_counter())

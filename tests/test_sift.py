@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -104,7 +105,7 @@ def test_weights_are_averaged_over_the_last_epochs(few_digits: Dataset, monkeypa
     strategy = sift(few_digits, scout_epochs=1)
     seen: list[tuple[str, dict[str, Tensor]]] = []
 
-    def watch(phase: str, epoch: int, epochs: int, loss: float) -> None:
+    def watch(phase: str, epoch: int, epochs: int, loss: Callable[[], float]) -> None:
         seen.append((phase, copy.deepcopy(strategy.network.model.state_dict())))
 
     monkeypatch.setattr(strategy, "_observer", watch)

@@ -337,7 +337,7 @@ def test_the_observer_hears_the_mean_loss(few_digits: Dataset) -> None:
     strategy = strategy_named("naive")(
         build_model("simple_cnn", few_digits.image_shape, 4),
         Training(phase1_epochs=12, phase2_epochs=0),
-        observer=lambda phase, epoch, epochs, loss: losses.append(loss),
+        observer=lambda phase, epoch, epochs, loss: losses.append(loss()),
     )
     strategy.learn(Stream(few_digits, Noise(), seed=1)[0])
     assert losses[0] == pytest.approx(1.4, abs=0.5)  # about log 4 before anything is learned

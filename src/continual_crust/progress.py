@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -24,9 +24,9 @@ class RunProgress:
         self._experience = f"{self._title}experience {number + 1}/{count}"
         self._progress.update(self._task, description=self._experience, total=self._epochs * count)
 
-    def epoch(self, phase: str, epoch: int, epochs: int, loss: float) -> None:
+    def epoch(self, phase: str, epoch: int, epochs: int, loss: Callable[[], float]) -> None:
         """An epoch of a phase is done."""
-        now = f"{self._experience}, {phase}, epoch {epoch}/{epochs}, loss {loss:.3f}"
+        now = f"{self._experience}, {phase}, epoch {epoch}/{epochs}, loss {loss():.3f}"
         self._progress.update(self._task, description=now, advance=1)
 
     def finish(self) -> None:

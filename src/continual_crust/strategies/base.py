@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
 
@@ -27,8 +27,11 @@ from continual_crust.strategies.training import Phase, Training
 class Observer(Protocol):
     """Someone who wants to know how far a strategy has come."""
 
-    def __call__(self, phase: str, epoch: int, epochs: int, loss: float) -> None:
-        """Called after each epoch: in which phase, how many of its epochs are done, how many it has, the mean loss."""
+    def __call__(self, phase: str, epoch: int, epochs: int, loss: Callable[[], float]) -> None:
+        """Called after each epoch: in which phase, how many of its epochs are done, how many it has, the mean loss.
+
+        Whoever asks for the loss waits for the device; whoever does not lets a GPU go on without a pause.
+        """
 
 
 class Strategy(ABC):
@@ -175,7 +178,7 @@ class Strategy(ABC):
         for epoch in range(count):
             yield epoch
             if self._observer is not None and self._current_phase is not None:
-                self._observer(phase, epoch + 1, count, self._current_phase.mean_loss())
+                self._observer(phase, epoch + 1, count, self._current_phase.mean_loss)
 
     def _remember(self, classes: Sequence[int], new: Samples) -> None:
         """Set the memory of each class to a fresh selection among its new samples."""

@@ -160,7 +160,11 @@ class Phase:
         """`wanted` positions: one random permutation after another."""
         # Drawn on the CPU, so that every device sees the same batches.
         rounds = [torch.randperm(available, generator=self._generator) for _ in range(-(-wanted // available))]
-        return torch.cat(rounds)[:wanted].to(self._network.device)
+        order = torch.cat(rounds)[:wanted]
+        if self._network.device.type != "cuda":
+            return order
+        # From pinned memory the copy need not wait for the epoch before.
+        return order.pin_memory().to(self._network.device, non_blocking=True)
 
     def _step(self, *batches: Samples) -> None:
         self._optimizer.forget_gradients()

@@ -60,11 +60,11 @@ def work_on(
             dataset = _dataset(config.dataset, place.data_root, place.download, config.image_size, config.crop)
         scalars = Scalars(target / "tensorboard", config.training.epochs) if place.tensorboard else None
 
-        def after_epoch(phase: str, epoch: int, epochs: int, loss: float) -> None:
+        def after_epoch(phase: str, epoch: int, epochs: int, loss: Callable[[], float]) -> None:
             if stopped is not None and stopped():
                 raise InputError(STOPPED)
             if scalars is not None:
-                scalars.after_epoch(phase, epoch, epochs, loss)
+                scalars.after_epoch(phase, epoch, epochs, loss())
 
         def after_experience(learned: int, count: int, progress: Progress) -> None:
             if report is not None:
