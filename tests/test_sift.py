@@ -100,6 +100,20 @@ def test_the_learner_is_not_believed_where_the_scout_saw_no_noise(few_digits: Da
     assert strategy._shares == {"scout": [0.5], "learner": [0.5]}
 
 
+def test_only_outputs_that_sleep_are_woken(few_digits: Dataset) -> None:
+    strategy = sift(few_digits)
+    first = Stream(few_digits, Noise.parse("none"), seed=1)[0]
+    strategy.learn(first)
+    awake, asleep = first.classes
+    with torch.no_grad():
+        strategy.network.model.head.bias[asleep] = -100.0
+    before = strategy.network.head_weight.detach().clone()
+    strategy._wake(first.classes)
+    assert torch.equal(strategy.network.head_weight[awake], before[awake])
+    assert not strategy.network.head_weight[asleep].any()
+    assert not strategy.network.model.head.bias[asleep].any()
+
+
 def test_weights_are_averaged_over_the_last_epochs(few_digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of four epochs on the memories, half: the mean of the weights after the last two."""
     strategy = sift(few_digits, scout_epochs=1)

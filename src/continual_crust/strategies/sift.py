@@ -19,7 +19,10 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              together, only the margin is asked.)
     unlearn  the scout's weights are forgotten.
     learn    a few epochs on what passed, only the better part of it, and the memories, by cross-entropy. Whatever the
-             learner is taught is moved a little, anew in every epoch, so that it is hard to learn by heart.
+             learner is taught is moved a little, anew in every epoch, so that it is hard to learn by heart. Where data
+             are few it may not find out of its habit to keep the output of the new class low, and make the features of
+             its images vanish instead. So if after a third of these epochs it still gives most of what passed another
+             name, that output is cleared.
     judge    again, all of D, as the learner sees it now: no longer taught by noise, it sees better. Its odds multiply
              the scout's, and of the shares that seem clean to both the smaller counts. k of what passes, by any
              selector and at random unless another is asked for, become the new class's memory.
@@ -34,7 +37,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +48,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
+from continual_crust.models import last_linear
 from continual_crust.selection.crowds import crowd_size, crowding
 from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.selection.two_kinds import TwoKinds, two_kinds
@@ -91,6 +95,8 @@ class SiftOptions:
     """How far the learner's images are moved in every epoch, at most, as a share of their height and width."""
     mirror: bool = False
     """Also mirror every other one of them, left to right. Only where a mirrored image is of the same class."""
+    wake: bool = True
+    """Clear the output of a new class that is not recognised after a third of the epochs on what passed."""
     review: bool = True
     """Forget memories among whose neighbours nearly all are of one other class."""
     averaged: float = 0.5
@@ -219,6 +225,8 @@ class Sift(Strategy):
         first_of_last = epochs - round(self.options.averaged * epochs) if name == "memories" else epochs
         for epoch in self._epochs(name, epochs):
             phase.epoch(samples if name == "scouting" else self._moved(samples))
+            if self.options.wake and name == "what passed" and epoch == epochs // 3:
+                self._wake(watched)
             for label, part in watched.items():
                 if len(part):
                     margins[label] += self._margin(part, label, seen) / epochs
@@ -228,6 +236,15 @@ class Sift(Strategy):
             self.network.model.load_state_dict(last.module.state_dict())
             self.network.measure_batch_statistics(samples.images)
         return margins
+
+    @torch.no_grad()
+    def _wake(self, classes: Iterable[int]) -> None:
+        """Clear the outputs of classes that are not recognised."""
+        for label in classes:
+            given = self.memory[label].images
+            if len(given) and float((self.predict(given) == label).double().mean()) < 0.5:
+                for parameter in last_linear(self.network.model).parameters():
+                    parameter[label] = 0
 
     def _moved(self, samples: Samples) -> Samples:
         """As the learner sees them in one epoch."""
