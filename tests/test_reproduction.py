@@ -240,6 +240,9 @@ def test_names_tell_what_is_changed(studies: dict[str, Study]) -> None:
     tuned = [full_name_of(run) for run in studies["tune_mnist"].runs() if run.method == "crust" and run.noise.level]
     assert tuned[1] == "CRUST as released, learning_rate 0.0001"
     assert tuned[2] == "CRUST as released"
+    first = next(iter(studies["sift_digits"].runs()))
+    assert full_name_of(first) == "Replay, phase1_epochs 40, phase2_epochs 20"
+    assert full_name_of(first, studies["sift_digits"].overrides) == "Replay"
 
 
 def test_two_meanings_of_one_cell_are_refused(studies: dict[str, Study]) -> None:

@@ -136,11 +136,11 @@ def name_of(config: RunConfig) -> str:
     return ", ".join([name, *(_setting(key, value) for key, value in differing.items())])
 
 
-def full_name_of(config: RunConfig) -> str:
-    """The same, with whatever about the training is not the data set's default."""
+def full_name_of(config: RunConfig, shared: Collection[str] = ()) -> str:
+    """The same, with whatever about the training is not the data set's default, but for what all runs share."""
     usual = defaults_for(config.dataset, config.noise.kind, config.method).training
-    differing = _differing(config.training, usual)
-    differing.pop("memory_per_class", None)
+    unsaid = {"memory_per_class", *shared}
+    differing = {name: value for name, value in _differing(config.training, usual).items() if name not in unsaid}
     return ", ".join([name_of(config), *(_setting(key, value) for key, value in differing.items())])
 
 

@@ -131,7 +131,7 @@ def _variants(study: Study, evidence: Evidence) -> str:
     for config in study.runs():
         where = f"{DATASET_NAMES.get(config.dataset, config.dataset)}, {noise_words(config.noise)}"
         where += f", k = {config.training.memory_per_class}"
-        groups.setdefault((full_name_of(config), where), []).append(config)
+        groups.setdefault((full_name_of(config, study.overrides), where), []).append(config)
     measures = (ACCURACY, FORGETTING, PURITY)
     rows = []
     for (name, where), configs in groups.items():
