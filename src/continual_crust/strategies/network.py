@@ -85,10 +85,11 @@ class Network:
     @torch.no_grad()
     def measure_batch_statistics(self, images: Tensor) -> None:
         """Let batch normalisation, if there is any, measure anew what is usual, as after weights were averaged."""
-        parts = images.tensor_split(-(-len(images) // _chunk(images)))  # of nearly equal sizes: one image is no batch
-        if len(images) > 1:
-            with repeatable_convolutions():
-                update_bn((self.normalized(part.to(self.device)) for part in parts), self.model)
+        if len(images) < 2:  # one image is no batch
+            return
+        parts = images.tensor_split(-(-len(images) // _chunk(images)))  # of nearly equal sizes, for the same reason
+        with repeatable_convolutions():
+            update_bn((self.normalized(part.to(self.device)) for part in parts), self.model)
 
     def state(self) -> dict[str, Any]:
         """Weights and normalisation."""

@@ -19,10 +19,10 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              together, only the margin is asked.)
     unlearn  the scout's weights are forgotten.
     learn    a few epochs on what passed, only the better part of it, and the memories, by cross-entropy. Whatever the
-             learner is taught is moved a little, anew in every epoch, so that it is hard to learn by heart. Where data
-             are few it may not find out of its habit to keep the output of the new class low, and make the features of
-             its images vanish instead. So if after a third of these epochs it still gives most of what passed another
-             name, that output is cleared.
+             learner is taught is moved a little, anew in every epoch, so that it is hard to learn by heart.
+             Where data are few it may never lift the output of the new class, which it was taught to keep low for so
+             long, and makes the features of its images vanish instead. So if after a third of these epochs it still
+             gives most of what passed another name, that output is cleared.
     judge    again, all of D, as the learner sees it now: no longer taught by noise, it sees better. Its odds multiply
              the scout's, and of the shares that seem clean to both the smaller counts. k of what passes, by any
              selector and at random unless another is asked for, become the new class's memory.
