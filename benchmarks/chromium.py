@@ -72,6 +72,7 @@ class Browser:
         self.session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
+        self.send("Page.setLifecycleEventsEnabled", enabled=True)
 
     def send(self, method: str, **parameters):
         """Give a command and wait for its answer; what happens meanwhile is remembered."""
@@ -93,9 +94,15 @@ class Browser:
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[theme])
         self.events.clear()
-        self.send("Page.navigate", url=page.as_uri())
-        while not self.happened("Page.loadEventFired"):
+        loader = self.send("Page.navigate", url=page.as_uri())["loaderId"]
+        # Until it has been painted, a page is not given what is typed and clicked.
+        while not {"load", "firstPaint"} <= self._stages_of(loader):
             self.events.append(self._read())
+
+    def _stages_of(self, loader: str) -> set[str]:
+        """How far a page has come."""
+        stages = (event["params"] for event in self.happened("Page.lifecycleEvent"))
+        return {stage["name"] for stage in stages if stage["loaderId"] == loader}
 
     def ask(self, expression: str):
         """The value of some JavaScript."""

@@ -387,6 +387,7 @@ def test_filters(browser: Browser, state: Path) -> None:
 def test_marks_that_were_never_applied_can_be_taken_over(browser: Browser, state: Path, digits: Dataset) -> None:
     key(browser, "w")
     key(browser, "r")
+    assert "2 marked" in text(browser, "#counts")
     more = write_images(state.parent / "more", numbers_of(digits, 3)[:8])
     Session(StateFolder(state), "cpu").learn_folder(more, "3", {})
     browser.open(with_page(state) / "review.html")
