@@ -18,14 +18,16 @@ PROBES = 256
 """Random vectors that are walked with; the estimate's relative error is √(2 / PROBES)."""
 
 
+def nearest(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Distances of each point to so many of the nearest, itself the first of them, and which these are."""
+    parts = [torch.cdist(part, points).topk(min(count, len(points)), largest=False) for part in points.split(2048)]
+    return torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts])
+
+
 def crowding(points: Tensor, share: float) -> Tensor:
     """How near its neighbours each point is: minus the log of the mean distance to the nearest `share` of all."""
     count = max(1, math.ceil(share * len(points)))
-    means = [
-        torch.cdist(part, points).topk(min(count + 1, len(points)), largest=False).values.sum(dim=1) / count
-        for part in points.split(2048)
-    ]
-    return -(torch.cat(means) + 1e-4).log() if means else points.new_zeros(0)
+    return -(nearest(points, count + 1)[0].sum(dim=1) / count + 1e-4).log()
 
 
 def crowd_size(points: Tensor, generator: torch.Generator) -> Tensor:
@@ -73,9 +75,7 @@ def _neighbour_graph(points: Tensor) -> tuple[Any, Tensor]:
 
     A sparse matrix of SciPy's, on the CPU, where sums have an order: a GPU may add in another one every time.
     """
-    count = min(NEIGHBOURS + 1, len(points))
-    near = [torch.cdist(part, points).topk(count, largest=False).indices for part in points.split(2048)]
-    ends = torch.cat(near).cpu().numpy()
+    ends = nearest(points, NEIGHBOURS + 1)[1].cpu().numpy()
     starts = np.broadcast_to(np.arange(len(ends))[:, None], ends.shape)
     one_way = csr_matrix((np.ones(ends.size, np.float32), (starts.ravel(), ends.ravel())), (len(ends), len(ends)))
     either_way = one_way.maximum(one_way.T).maximum(identity(len(ends), np.float32, "csr"))

@@ -49,7 +49,7 @@ from torch.optim.swa_utils import AveragedModel
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
 from continual_crust.models import last_linear
-from continual_crust.selection.crowds import crowd_size, crowding
+from continual_crust.selection.crowds import crowd_size, crowding, nearest
 from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.selection.two_kinds import TwoKinds, two_kinds
 from continual_crust.strategies.base import Strategy
@@ -257,10 +257,8 @@ class Sift(Strategy):
         everything = self.remembered()
         if not self.options.review or everything is None or not any(self._shares.values()):
             return
-        points = self._points(everything)
-        count = min(VOTERS + 1, len(points))
-        near = [torch.cdist(part, points).topk(count, largest=False).indices[:, 1:] for part in points.split(2048)]
-        votes = functional.one_hot(everything.labels[torch.cat(near)], self.network.head_weight.shape[0]).sum(dim=1)
+        voters = everything.labels[nearest(self._points(everything), VOTERS + 1)[1][:, 1:]]
+        votes = functional.one_hot(voters, self.network.head_weight.shape[0]).sum(dim=1)
         votes.scatter_(1, everything.labels[:, None], 0)
         kept = everything[votes.amax(dim=1) < ENOUGH]
         self.memory = {label: kept.of_class(label) for label in self.memory}
