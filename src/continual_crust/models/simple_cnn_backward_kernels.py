@@ -189,20 +189,19 @@ def linear(
     )  # fmt: skip
 
 
-def first_convolution(source: Images, passed: Tensor, taps: Tensor, hidden: Tensor, parts: Tensor) -> None:
-    """Fill the parts of the gradient of the first convolution."""
+def convolutions(
+    source: Images, passed: Tensor, taps: Tensor, hidden: Tensor, first_parts: Tensor, second_parts: Tensor
+) -> None:
+    """Fill the parts of the gradients of both convolutions."""
     channels, height, width = source.images.shape[1:]
     pixels = hidden.numel() // FIRST
     rows = max(16, triton.next_power_of_2(channels * 9 + 1))
     block, warps, stages = FIRST_WEIGHTS
-    _first_weights[(len(parts),)](
-        source, passed, taps, hidden, parts, pixels, height, width, channels, rows, block,
+    _first_weights[(len(first_parts),)](
+        source, passed, taps, hidden, first_parts, pixels, height, width, channels, rows, block,
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
-
-
-def second_convolution(passed: Tensor, hidden: Tensor, parts: Tensor) -> None:
-    """Fill the parts of the gradient of the second convolution."""
-    height, width = hidden.shape[1] + 2, hidden.shape[2] + 2
     block, warps, stages = SECOND_WEIGHTS
-    _second_weights[(len(parts), 3)](passed, hidden, parts, height, width, block, num_warps=warps, num_stages=stages)
+    _second_weights[(len(second_parts), 3)](
+        passed, hidden, second_parts, height, width, block, num_warps=warps, num_stages=stages
+    )

@@ -49,8 +49,7 @@ def backward(
     back.linear(upstream, features, pooled, weight, rates, weight_grad, bias_grad, passed)
     first_parts = images.new_empty(back.stretches_of(hidden), channels * 9 + 1, FIRST)
     second_parts = images.new_empty(2 * batch, back.OF_SECOND)
-    back.first_convolution(Images(images), passed, taps_back, hidden, first_parts)
-    back.second_convolution(passed, hidden, second_parts)
+    back.convolutions(Images(images), passed, taps_back, hidden, first_parts, second_parts)
     first, second = first_parts.sum(dim=0), second_parts.sum(dim=0)
     return (
         first[:-1].t().reshape(FIRST, channels, 3, 3),

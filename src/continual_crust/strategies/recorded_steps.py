@@ -11,6 +11,7 @@ interpreter; and no thread runs far ahead of the GPU, since one that fills the d
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
@@ -21,7 +22,6 @@ from torch import Tensor
 
 from continual_crust.data.samples import Samples
 from continual_crust.strategies.network import repeatable_convolutions
-from continual_crust.strategies.streams import own_stream
 from continual_crust.strategies.whole_step import WholeStep
 
 STRETCH = 8
@@ -56,7 +56,7 @@ class RecordedSteps:
         self._batch_size = batch_size
         self._drawing = drawing
         self._whole = whole
-        self._stream = own_stream()
+        self._stream = _own_stream()
         self._tried: set[int] = set()
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
         self._replayed = [torch.cuda.Event(blocking=True) for _ in range(AHEAD)]
@@ -150,3 +150,18 @@ class RecordedSteps:
         places = zip(self._sets, self._orders, sizes, strict=False)
         self._step(*(part[order[start + self._within_batch[:length]]] for part, order, length in places))
         self._counter += 1
+
+
+_thread = threading.local()
+
+
+def _own_stream() -> torch.cuda.Stream:
+    """A stream for recording, which is not possible on the default one; one for each thread and GPU.
+
+    PyTorch hands out 32 streams and then the same ones again: one for each phase would soon be shared by two threads.
+    """
+    streams: dict[int, torch.cuda.Stream] = _thread.__dict__.setdefault("streams", {})
+    device = torch.cuda.current_device()
+    if device not in streams:
+        streams[device] = torch.cuda.Stream()
+    return streams[device]

@@ -16,7 +16,7 @@ from continual_crust.errors import InputError, check_types, unknown_name
 from continual_crust.randomness import PrivateRandomness
 from continual_crust.strategies.adam import Adam
 from continual_crust.strategies.losses import Loss
-from continual_crust.strategies.network import Network
+from continual_crust.strategies.network import Network, repeatable_convolutions
 from continual_crust.strategies.recorded_steps import RecordedSteps
 from continual_crust.strategies.whole_step import whole_step
 
@@ -140,7 +140,12 @@ class Phase:
 
     def close(self) -> None:
         """Let go of what was recorded: a graph holds memory of the device, and refers back to this phase."""
+        if self._recorded is None:
+            return
         self._recorded = None
+        # PyTorch would keep that memory for other graphs of this process. Runs that share a GPU need it.
+        with repeatable_convolutions():  # while no other thread records, which must not be disturbed
+            torch.cuda.empty_cache()
 
     def mean_loss(self) -> float:
         """Over the steps of the last epoch. Waits for the device."""

@@ -23,7 +23,6 @@ from continual_crust.models.simple_cnn import DROPPED, SimpleCNN
 from continual_crust.strategies.adam import Adam
 from continual_crust.strategies.losses import CrossEntropy, Loss
 from continual_crust.strategies.network import Network
-from continual_crust.strategies.streams import side_by_side
 
 MOST_CLASSES = 128
 """Whose weights one program's registers hold."""
@@ -118,12 +117,8 @@ class WholeStep:
         self._ends.linear(
             space.upstream, space.pooled, learned, self._rates, gradients, space.passed, progress, settings
         )
-        # Neither fills a GPU.
-        side_by_side(
-            lambda: self._back.first_convolution(
-                source, space.passed, self._taps[1], space.hidden, gradients.first_parts
-            ),
-            lambda: self._back.second_convolution(space.passed, space.hidden, gradients.second_parts),
+        self._back.convolutions(
+            source, space.passed, self._taps[1], space.hidden, gradients.first_parts, gradients.second_parts
         )
         self._ends.adam(learned, *self._taps, gradients, progress, settings)
 
