@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,18 +143,24 @@ class Sift(Strategy):
         if self.options.fresh_scout:
             self._first_weights = self._first_weights or before
             self.network.model.load_state_dict(self._first_weights)
-        margins = self._trained("scouting", scouting, self._with_memory(new), own, seen)
+        margins = _Margins(own, scouting, self.network.device)
+        for _ in self._trained("scouting", scouting, self._with_memory(new), moves=False):
+            margins.add(self._margins(own, seen))
         with self._timed_selection():
-            looks = self._looks(own, margins)
+            looks = self._looks(own, margins.mean)
             self._note(looks, "scout")
             odds = {label: look.odds for label, look in looks.items()}
             self.memory.update(self._passed(own, odds, self.options.better_part))
         if self.options.unlearn:
             self.network.model.load_state_dict(before)
-        margins = self._trained("what passed", trusting, self.remembered(), own, seen)
+        margins = _Margins(own, trusting, self.network.device)
+        for epoch in self._trained("what passed", trusting, self.remembered()):
+            if self.options.wake and epoch == trusting // 3:
+                self._wake(own)
+            margins.add(self._margins(own, seen))
         with self._timed_selection():
             if self.options.second_look and trusting:
-                looks = self._looks(own, margins)
+                looks = self._looks(own, margins.mean)
                 self._note(looks, "learner")
                 odds = {label: odds[label] + look.odds for label, look in looks.items()}
             for label, samples in self._passed(own, odds, 1.0).items():
@@ -163,7 +169,7 @@ class Sift(Strategy):
                     coreset = self._select(samples)
                     self.memory[label] = self._weighted(samples[coreset.indices], coreset)
             self._review()
-        self._trained("memories", self.training.epochs - scouting - trusting, self.remembered(), {}, seen)
+        self._learn_memories(self.training.epochs - scouting - trusting)
 
     def _passed(self, own: dict[int, Samples], odds: dict[int, Tensor], part: float) -> dict[int, Samples]:
         """The share of each class that is clean as far as is known, best odds first; of that, the better part."""
@@ -213,29 +219,26 @@ class Sift(Strategy):
     def _tells(self, kinds: TwoKinds) -> bool:
         return kinds.apart >= self.options.apart + FEW / math.sqrt(max(1, len(kinds.upper)))
 
-    def _trained(
-        self, name: str, epochs: int, samples: Samples | None, watched: dict[int, Samples], seen: list[int]
-    ) -> dict[int, Tensor]:
-        """Train some epochs; gives the margin of each watched sample, on average over them."""
-        margins = {label: torch.zeros(len(part), device=self.network.device) for label, part in watched.items()}
+    def _trained(self, name: str, epochs: int, samples: Samples | None, moves: bool = True) -> Iterator[int]:
+        """Train some epochs, if there is anything to train on; gives the number of each that is over."""
         if samples is None or not len(samples):
-            return margins
+            return
         phase = self._phase()
-        last = AveragedModel(self.network.model)
-        first_of_last = epochs - round(self.options.averaged * epochs) if name == "memories" else epochs
         for epoch in self._epochs(name, epochs):
-            phase.epoch(samples if name == "scouting" else self._moved(samples))
-            if self.options.wake and name == "what passed" and epoch == epochs // 3:
-                self._wake(watched)
-            for label, part in watched.items():
-                if len(part):
-                    margins[label] += self._margin(part, label, seen) / epochs
+            phase.epoch(self._moved(samples) if moves else samples)
+            yield epoch
+
+    def _learn_memories(self, epochs: int) -> None:
+        """Train on nothing else, and let the weights be the mean of those that the last epochs ended with."""
+        samples = self.remembered()
+        mean = AveragedModel(self.network.model)
+        first_of_last = epochs - round(self.options.averaged * epochs)
+        for epoch in self._trained("memories", epochs, samples):
             if epoch >= first_of_last:
-                last.update_parameters(self.network.model)
-        if first_of_last < epochs:
-            self.network.model.load_state_dict(last.module.state_dict())
+                mean.update_parameters(self.network.model)
+        if samples is not None and first_of_last < epochs:
+            self.network.model.load_state_dict(mean.module.state_dict())
             self.network.measure_batch_statistics(samples.images)
-        return margins
 
     @torch.no_grad()
     def _wake(self, classes: Iterable[int]) -> None:
@@ -269,10 +272,27 @@ class Sift(Strategy):
         pixels = functional.adaptive_avg_pool2d(samples.images.float(), COARSE).flatten(1)
         return torch.cat([_of_spread_one(features), _of_spread_one(pixels)], dim=1)
 
+    def _margins(self, own: dict[int, Samples], seen: list[int]) -> dict[int, Tensor]:
+        """How far each sample's label is ahead of the other classes."""
+        return {label: self._margin(samples, label, seen) for label, samples in own.items() if len(samples)}
+
     def _margin(self, samples: Samples, label: int, seen: list[int]) -> Tensor:
         logits = self.network.evaluate(samples.images)[1]
         others = [other for other in seen if other != label]
         return logits[:, label] - (logits[:, others].logsumexp(dim=1) if others else 0)
+
+
+class _Margins:
+    """Margins on average over some epochs."""
+
+    def __init__(self, own: dict[int, Samples], epochs: int, device: torch.device) -> None:
+        self.mean = {label: torch.zeros(len(samples), device=device) for label, samples in own.items()}
+        self._epochs = epochs
+
+    def add(self, margins: dict[int, Tensor]) -> None:
+        """Those after one of these epochs."""
+        for label, values in margins.items():
+            self.mean[label] += values / self._epochs
 
 
 @dataclass(frozen=True)
