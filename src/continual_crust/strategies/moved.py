@@ -29,7 +29,8 @@ def moved(samples: Samples, most: float, mirror: bool, generator: torch.Generato
     rows, columns = (_places(size, round(most * size), count, generator) for size in (height, width))
     if mirror:
         columns = torch.where(torch.rand(count, 1, generator=generator) < 0.5, columns.flip(1), columns)
-    flat = (rows[:, :, None] * width + columns[:, None, :]).flatten(1).to(images.device)
+    rows, columns = rows.to(images.device), columns.to(images.device)
+    flat = (rows[:, :, None] * width + columns[:, None, :]).flatten(1)
     pixels = images.flatten(2).gather(2, flat[:, None, :].expand(-1, images.shape[1], -1))
     return replace(samples, images=pixels.view_as(images))
 
