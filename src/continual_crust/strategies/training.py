@@ -142,6 +142,7 @@ class Phase:
         """Let go of what was recorded: a graph holds memory of the device, and refers back to this phase."""
         if self._recorded is None:
             return
+        self._network.synchronize()  # it may still be replayed
         self._recorded = None
         # PyTorch would keep that memory for other graphs of this process. Runs that share a GPU need it.
         with repeatable_convolutions():  # while no other thread records, which must not be disturbed
