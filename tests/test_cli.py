@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from continual_crust.studies.study import find_study
+
 QUICK = ["--phase1-epochs", "1", "--phase2-epochs", "1", "--memory", "5"]
 
 
-def command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "continual_crust.cli", *map(str, arguments)],
         capture_output=True,
         text=True,
         cwd=cwd,
-        env={**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1", "NO_COLOR": "1"},
+        env={**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **environment},
         check=False,
     )
 
@@ -112,6 +114,25 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: list[str], sente
 def test_lists() -> None:
     assert {"crust", "cosine_crust", "replay"} <= {line.split()[0] for line in command("methods").stdout.splitlines()}
     assert {"digits", "mnist", "folder"} <= {line.split()[0] for line in command("datasets").stdout.splitlines()}
+
+
+def test_a_study_is_shown_as_its_file_is() -> None:
+    """Long lines too, whatever the width of the terminal: what is shown is the start of one's own."""
+    assert command("study", "show", "sift_digits", COLUMNS="40").stdout == find_study("sift_digits")[1]
+
+
+def test_what_the_terminal_cannot_show_is_escaped() -> None:
+    done = command("datasets", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert r"8\xd78 grey pixels" in done.stdout
+
+
+def test_tables_are_not_written_from_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- table: verdicts -->\nold\n<!-- end of table -->\n", encoding="utf-8")
+    done = command("study", "tables", page, "--from", "nowhere", cwd=tmp_path)
+    assert (done.returncode, "there is no folder nowhere" in done.stderr) == (2, True)
+    assert "old" in page.read_text(encoding="utf-8")
 
 
 def test_import_is_quick_and_touches_nothing() -> None:

@@ -202,7 +202,9 @@ def test_collected_runs_are_not_run_again(tmp_path: Path, kept: Path) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text(STUDY)
     run = ("run", file, "--device", "cpu", "--workers", 1, "--known", kept, "--out")
-    assert "1 runs, 0 done, 1 to do" in command(*run, tmp_path / "one", "--only", "digits-*-asymmetric-0.4-k2-s1-*")
+    first = command(*run, tmp_path / "one", "--only", "digits-*-asymmetric-0.4-k2-s1-*")
+    assert f"Nothing has been collected in {kept} yet." in first.replace("\n", "")
+    assert "1 runs, 0 done, 1 to do" in first
     assert "1 added, 0 known already, 0 replaced" in command("collect", tmp_path / "one", "--into", kept)
     assert [row["noise"] for row in rows(kept)] == ["asymmetric:0.4"]
     assert "1 runs, 0 done, 1 to do" in command(*run, tmp_path / "two")

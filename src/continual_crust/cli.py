@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -323,6 +324,9 @@ def _print_results(results: list[RunResult]) -> None:
 def main() -> None:
     """Run the command line; what a person can mend is told in one sentence, with exit code 2."""
     keep_freed_memory()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names that a terminal or a file cannot take are escaped there, as they are on standard error.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except InputError as error:

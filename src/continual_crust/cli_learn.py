@@ -33,9 +33,7 @@ def learn(
     state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder the learner is kept in; made on first use.")],
     folder: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[DIR]", help="Class folders; or images of one class, with --label.", show_default=False
-        ),
+        typer.Argument(metavar="DIR", help="Class folders; or images of one class, with --label.", show_default=False),
     ] = None,
     label: Annotated[str | None, typer.Option(help="All images in DIR were given this one class.")] = None,
     review: Annotated[

@@ -46,7 +46,7 @@ def show(name: Name) -> None:
     """Print a study file, to read or to start your own from."""
     from continual_crust.studies.study import find_study
 
-    console.print(find_study(name)[1], end="", markup=False, highlight=False)
+    typer.echo(find_study(name)[1], nl=False)  # as it stands: a console would break its lines to its own width
 
 
 @app.command()
@@ -96,6 +96,8 @@ def run(
     if study.show:
         _show_samples(folder, data_root, download)
         return
+    if known is not None and not known.is_dir():
+        console.print(Text(f"Nothing has been collected in {known} yet.", "dim"), soft_wrap=True)
     mine = _shard(_wanted(study.runs(), only, known), shard)
     todo = [config for config in mine if folder.finished(config) is None]
     plan = f": {len(mine)} runs, {len(mine) - len(todo)} done, {len(todo)} to do."
@@ -122,11 +124,12 @@ def run(
             bar.advance(overall)
             if event.kind == "failed":
                 problems.append(event)
-                bar.console.print(f"{event.run}: {event.problem}", markup=False, highlight=False)
+                bar.console.print(Text(f"{event.run}: {event.problem}"), soft_wrap=True)
     console.print(f"{outcomes['done']} done now, {outcomes['skipped']} done elsewhere, {outcomes['failed']} failed.")
     console.print(Text(f"continual-crust report {folder.path}", "dim"), soft_wrap=True)
     if problems:
-        raise InputError(f"{len(problems)} of {len(todo)} runs failed ({problems[0].problem}); mend that and repeat.")
+        first = problems[0].problem.rstrip(".")
+        raise InputError(f"{len(problems)} of {len(todo)} runs failed ({first}); mend that and repeat.")
 
 
 @app.command()
@@ -182,6 +185,8 @@ def tables(
     """Write the tables of a page anew from collected results; what lies outside the marked places stays."""
     from continual_crust.report.generated_tables import write_tables
 
+    if not collected.is_dir():
+        raise InputError(f"there is no folder {collected}; give one that `study collect` filled.")
     changed = write_tables(page, collected)
     console.print(Text.assemble("written to " if changed else "nothing new for ", (str(page), "bold")), soft_wrap=True)
 
@@ -211,7 +216,7 @@ def _show_samples(folder: StudyFolder, data_root: Path | None, download: bool) -
                 dataset = load_dataset(name, data_root, download=download)
         except InputError as error:
             missing.append(name)
-            console.print(f"{name}: {error}", markup=False, highlight=False, soft_wrap=True)
+            console.print(Text(f"{name}: {error}"), soft_wrap=True)
             continue
         picture = folder.path / f"samples-{name}.png"
         save(sample_sheet(dataset), picture)
