@@ -11,6 +11,7 @@ import torch
 from continual_crust.data import NoiseKind
 from continual_crust.errors import InputError
 from continual_crust.selection.selectors import SELECTORS, Candidates, SelectorConfig, select
+from continual_crust.strategies import options_of
 from continual_crust.studies.study import (
     METHOD_REVISIONS,
     REVISION,
@@ -93,6 +94,7 @@ def test_without_noise_there_is_one_level() -> None:
         ("seeds: [3, 4]", "seeds: !foo 3", "line 12: a plain value is expected here"),
         ("phase1_epochs: 2", "model: resnet", "line 13: there is no model 'resnet'; did you mean 'resnet18'"),
         ("id: mine", "id: ../mine", "would not do as a folder name"),
+        ("title: A study", "title: A study\ntable: mnist_label_30", "line 3: there is no table of the paper 'mnist_"),
         ("title: A study\n", "", "the field 'title' is missing"),
         ("title: A study", "title: A study\ntitle: Another", "line 3: the field 'title' is given twice"),
         ("title: A study", "title: [", "this is not YAML"),
@@ -115,6 +117,39 @@ def test_what_a_study_cannot_mean_is_refused_with_its_line(old: str, new: str, s
 def test_what_is_not_a_study_is_refused(text: str) -> None:
     with pytest.raises(InputError):
         parse_study(text, "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "value", "wanted"),
+    [
+        ("der", "alpha", 3, 3.0),
+        ("der", "alpha", "3", 3.0),
+        ("sift", "scout_epochs", "2", 2),
+        ("cumulative", "restart", "True", True),
+        ("replay", "mixing", "equal", "equal"),
+    ],
+)
+def test_options_are_given_as_text_or_as_what_they_are(method: str, name: str, value: Any, wanted: object) -> None:
+    found = getattr(options_of(method, {name: value}), name)
+    assert (found, type(found)) == (wanted, type(wanted))
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "value", "sentence"),
+    [
+        ("der", "alpha", True, "give a number"),
+        ("der", "alpha", [1], "give a number"),
+        ("sift", "scout_epochs", 2.5, "give a whole number"),
+        ("sift", "scout_epochs", "2.5", "give a whole number"),
+        ("cumulative", "restart", 1, "give true or false"),
+        ("cumulative", "restart", "yes", "give true or false"),
+        ("replay", "mixing", 3, "give a name"),
+        ("der", "alhpa", 3, "there is no der option 'alhpa'; did you mean 'alpha'"),
+    ],
+)
+def test_options_are_never_bent_into_shape(method: str, name: str, value: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        options_of(method, {name: value})
 
 
 def test_identity_covers_everything_that_determines_a_run() -> None:

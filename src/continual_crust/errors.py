@@ -21,6 +21,8 @@ _REFUSALS = {
     *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EMFILE, errno.ENFILE, errno.ESTALE),
 }
 """What operating systems say when it is not the program's fault."""
+KINDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a name"}
+"""What to call a value of each type."""
 
 
 def trouble_of_the_machine(error: BaseException) -> str | None:
@@ -49,8 +51,7 @@ def check_types(settings: Any) -> None:
             continue
         if wanted is float and isinstance(value, int) and not isinstance(value, bool):
             continue
-        kinds = {int: "a whole number", float: "a number", bool: "true or false", str: "a name"}
-        raise InputError(f"{entry.name} is {value!r}; give {kinds.get(wanted, 'another value')}.")
+        raise InputError(f"{entry.name} is {value!r}; give {KINDS.get(wanted, 'another value')}.")
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

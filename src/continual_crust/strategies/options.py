@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import Any
 
-from continual_crust.errors import InputError, check_types, unknown_name
+from continual_crust.errors import KINDS, InputError, check_types, unknown_name
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ def build_options(method: str, options_type: type, given: Mapping[str, Any]) -> 
         if name not in known:
             if not known:
                 raise InputError(f"method '{method}' has no options of its own; leave out '{name}'.")
-            raise unknown_name(f"option of method '{method}'", name, known)
+            raise unknown_name(f"{method} option", name, known)
         values[name] = _converted(method, name, value, type(known[name].default))
     options = options_type(**values)
     check_types(options)
@@ -30,11 +31,14 @@ def build_options(method: str, options_type: type, given: Mapping[str, Any]) -> 
 
 
 def _converted(method: str, name: str, value: Any, wanted: type) -> Any:
-    if wanted is bool and isinstance(value, str):
-        if value.lower() not in ("true", "false"):
-            raise InputError(f"option '{name}' of method '{method}' is '{value}'; give true or false.")
+    """A value of the type that the option has: text is read, and a whole number is a number; nothing is rounded."""
+    is_text, is_truth = isinstance(value, str), isinstance(value, bool)
+    if wanted is bool and is_text and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    try:
-        return wanted(value)
-    except (TypeError, ValueError):
-        raise InputError(f"option '{name}' of method '{method}' is '{value}'; give a {wanted.__name__}.") from None
+    fits = {int: isinstance(value, Integral) and not is_truth, float: isinstance(value, Real) and not is_truth}
+    if fits.get(wanted, isinstance(value, wanted)) or (is_text and wanted is not bool):
+        try:
+            return wanted(value)
+        except ValueError:
+            pass
+    raise InputError(f"option '{name}' of method '{method}' is '{value}'; give {KINDS[wanted]}.")

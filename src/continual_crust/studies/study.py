@@ -22,6 +22,7 @@ from continual_crust.strategies import STRATEGIES, options_of, strategy_named
 from continual_crust.strategies.training import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
+from continual_crust.studies.paper import paper_tables
 
 REVISION = 3
 """Raised whenever the same configuration would come to another result than before, by more than rounding, so that old
@@ -199,7 +200,7 @@ class _Reader:
             seeds=() if show else self._seeds(top["seeds"]),
             show=show,
             memory=tuple(self._whole(node, 0) for node in self._items(top["memory"])) if "memory" in top else (),
-            table=self._text(top["table"]) if "table" in top else None,
+            table=self._name(top["table"], "table of the paper", paper_tables()) if "table" in top else None,
             overrides=self._checked(top.get("overrides"), TRAINING_FIELDS | RUN_FIELDS, _check_overrides),
         )
         if not STUDY_ID.fullmatch(study.id):
