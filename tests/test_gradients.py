@@ -8,9 +8,11 @@ from torch import nn
 from torch.nn import functional
 
 from continual_crust.errors import InputError
+from continual_crust.field.settings import Settings
 from continual_crust.models import build_model, features_and_logits, last_linear
 from continual_crust.selection import FactoredPoints, GradientSpace, last_layer_gradients
 from continual_crust.selection.points import distances, inner_products, prepared, squared_norms
+from continual_crust.selection.selectors import SelectorConfig
 
 
 @pytest.fixture
@@ -58,6 +60,33 @@ def test_gradients_do_not_change_the_logits(layer) -> None:
     before = logits.detach().clone()
     last_layer_gradients(features, logits, labels, linear.weight, "logits")
     assert torch.equal(logits, before)
+
+
+@pytest.mark.parametrize("rows", [slice(3), slice(0)])
+def test_what_belongs_to_other_samples_or_layers_is_refused(layer, rows: slice) -> None:
+    linear, features, labels = layer
+    logits, weight = linear(features), linear.weight
+    for wrong in (
+        (features[rows], logits, labels, weight),
+        (features, logits[rows], labels, weight),
+        (features, logits, labels[rows], weight),
+        (features, logits, labels, weight.T),
+    ):
+        with pytest.raises(InputError, match="do not belong to"):
+            last_layer_gradients(*wrong)
+    with pytest.raises(InputError, match="labels must be whole numbers"):
+        last_layer_gradients(features, logits, labels.float(), weight)
+
+
+def test_an_unknown_space_is_told_wherever_it_is_named(layer) -> None:
+    linear, features, labels = layer
+    for name_it in (
+        lambda space: last_layer_gradients(features, linear(features), labels, linear.weight, space),
+        lambda space: SelectorConfig(space=space),
+        lambda space: Settings(space=space),
+    ):
+        with pytest.raises(InputError, match="no gradient space 'imput'; did you mean 'input'"):
+            name_it("imput")
 
 
 @pytest.mark.parametrize("name", ["simple_cnn", "resnet18", "efficientnet_v2_s"])

@@ -54,9 +54,6 @@ class SelectorConfig:
     """CosineCRUST's n_A: clusters below this share (under 1) or number (1 or more) of samples are dropped."""
 
     def __post_init__(self) -> None:
-        spaces = [space.value for space in GradientSpace]
-        if self.space not in spaces:
-            raise unknown_name("gradient space", str(self.space), spaces)
         object.__setattr__(self, "space", GradientSpace(self.space))
         check_types(self)
         if self.name not in SELECTORS:
