@@ -128,6 +128,12 @@ def test_the_matrix_has_numbers_for_what_was_learned_only():
     assert texts(accuracy_matrix(RESULT)) == ["100", "80", "60", "60", "50", "70"]
 
 
+def test_a_matrix_of_one_experience_leaves_room_for_its_names(recwarn):
+    single = replace(RESULT, accuracy_matrix=[[0.8]], experiences=[[str(label) for label in range(10)]])
+    assert png(accuracy_matrix(single))
+    assert not recwarn.list  # of axes that collapsed to nothing
+
+
 def test_a_large_matrix_has_no_numbers():
     large = replace(RESULT, accuracy_matrix=[[0.5] * 13] * 13, experiences=[[str(at)] for at in range(13)])
     assert texts(accuracy_matrix(large)) == []

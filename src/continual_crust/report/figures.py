@@ -110,7 +110,8 @@ def accuracy_matrix(result: RunResult) -> Figure:
     matrix = np.array(result.accuracy_matrix, dtype=np.float64)
     after, on = matrix.shape
     shown = np.where(learned(matrix), matrix, np.nan)
-    figure, axes = new_figure(2.2 + min(5.5, 0.52 * on), 1.6 + min(5.0, 0.42 * after), grid=False)
+    # Beside a single experience there must still be room for its classes' names and the title.
+    figure, axes = new_figure(2.2 + min(5.5, 0.52 * max(on, 4)), 1.6 + min(5.0, 0.42 * max(after, 2)), grid=False)
     picture = axes.imshow(shown, cmap="cividis", vmin=0, vmax=1, aspect="auto")
     if max(after, on) <= NUMBERED_EXPERIENCES:
         for row, column in np.argwhere(~np.isnan(shown)):
