@@ -113,7 +113,7 @@ def test_known_images_are_not_learned_twice(
 def test_every_kind_of_file_is_learned_or_reported(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Mixed sizes and modes, broken images, bombs, litter and names that are no UTF-8."""
+    """Mixed sizes and modes, broken images, bombs, pipes, litter and names that are no UTF-8."""
     images = digit_folders(tmp_path / "images", digits)
     mixed = images / "0"
     whole = Image.fromarray(numbers_of(digits, 0)[20])
@@ -133,6 +133,7 @@ def test_every_kind_of_file_is_learned_or_reported(
     (mixed / "cut.png").write_bytes(content[: len(content) // 2])
     Image.fromarray(np.full((8, 8), np.nan, np.float32)).save(mixed / "nan.tif")
     (mixed / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    os.mkfifo(mixed / "pipe.png")  # to read it would be to wait for ever
     bomb = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 0, 0, 0, 0)
     chunk = struct.pack(">I", 13) + b"IHDR" + bomb + struct.pack(">I", zlib.crc32(b"IHDR" + bomb))
     (mixed / "bomb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk + content[33:])
@@ -140,8 +141,8 @@ def test_every_kind_of_file_is_learned_or_reported(
     (mixed / "Thumbs.db").write_text("")
     assert command(monkeypatch, "learn", tmp_path / "S", images, *QUICK) == 0
     printed = capsys.readouterr().out
-    assert "6 files skipped:" in printed
-    for name in ("notes.txt", "empty.png", "cut.png", "nan.tif", "gone.png", "bomb.png"):
+    assert "7 files skipped:" in printed
+    for name in ("notes.txt", "empty.png", "cut.png", "nan.tif", "gone.png", "pipe.png", "bomb.png"):
         assert f"0/{name}" in printed
     learner = learner_in(tmp_path / "S")
     # The palette's and the alpha's images are the same picture, so they count once.

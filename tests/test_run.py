@@ -105,7 +105,7 @@ def test_what_is_not_a_learner_is_told(damage: bytes | None, finished, few_digit
 @pytest.mark.parametrize("content", ["", "[1]", "a: 1", "noise: label:0.5", "{", "\x00"])
 def test_what_is_not_a_configuration_is_told(content: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(content)
-    with pytest.raises(InputError, match=r"not the configuration of a run|is not YAML"):
+    with pytest.raises(InputError, match=r"config\.yaml.* (not the configuration of a run|is not YAML)"):
         read_config(tmp_path)
 
 

@@ -156,6 +156,19 @@ def test_a_run_finished_by_a_neighbouring_study_is_taken_over(folder: StudyFolde
     assert other.finished(config) == folder.finished(config)
 
 
+@pytest.mark.parametrize("damage", ["{", '{"accuracy": "high"}'])
+def test_a_neighbours_damaged_result_is_not_taken_over(folder: StudyFolder, damage: str) -> None:
+    config = next(iter(folder.study.runs()))
+    work_on(config, Workplace(folder.path, device="cpu"))
+    result = folder.run_folder(config) / "result.json"
+    result.write_text(json.dumps({**json.loads(result.read_text()), **json.loads(damage)}) if "}" in damage else damage)
+    assert folder.finished(config) is None
+    text = SMALL.replace("id: small", "id: other")
+    other = StudyFolder.create(folder.path.parent / "other", parse_study(text, "other"), text)
+    assert not other.adopt(config)
+    assert not other.run_folder(config).exists()
+
+
 def test_a_failing_run_does_not_stop_the_others(folder: StudyFolder, monkeypatch) -> None:
     from continual_crust.strategies import Replay
 

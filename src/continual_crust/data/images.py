@@ -43,6 +43,8 @@ def survey(paths: Sequence[Path]) -> list[Header]:
     with warnings.catch_warnings():
         warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
         for path in paths:
+            if path.is_fifo() or path.is_socket() or path.is_char_device():
+                raise InputError(f"{path} is no file but a pipe, a socket or a device; {REMEDY}.")  # may never end
             with told_as(f"{path} cannot be read", REMEDY), PIL.Image.open(path) as image:
                 headers.append(_header(image, path))
     return headers

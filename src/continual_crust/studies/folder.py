@@ -11,6 +11,7 @@ import filelock
 
 from continual_crust.errors import InputError
 from continual_crust.studies.config import RunConfig
+from continual_crust.studies.finished import wrong_with
 from continual_crust.studies.result import RunResult, write_atomically
 from continual_crust.studies.study import Study, parse_study, run_id
 
@@ -27,11 +28,12 @@ class Runs:
         return self.path / "runs" / run_id(config)
 
     def finished(self, config: RunConfig) -> RunResult | None:
-        """The result of a run that is done. One that cannot be read counts as not done, and is made again."""
+        """The result of a run that is done. One that is damaged or another's counts as not done, and is made again."""
         try:
-            return RunResult.read(self.run_folder(config) / "result.json")
+            result = RunResult.read(self.run_folder(config) / "result.json")
         except InputError:
             return None
+        return result if wrong_with(result, config) is None else None
 
     def adopt(self, config: RunConfig) -> bool:
         """Take over the same run from a neighbouring study, if one has finished it."""
@@ -39,6 +41,8 @@ class Runs:
         for neighbour in self.path.parent.iterdir():
             source = neighbour / "runs" / target.name
             if neighbour == self.path or not (source / "result.json").is_file():
+                continue
+            if Runs(neighbour).finished(config) is None:
                 continue
             target.mkdir(parents=True, exist_ok=True)
             # The result last: it is what makes a run finished.

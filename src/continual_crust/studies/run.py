@@ -209,7 +209,10 @@ def read_config(folder: Path) -> RunConfig:
         raise InputError(f"{path} is not YAML; run it again.") from None
     if not isinstance(plain, dict):
         raise InputError(f"{path} is not the configuration of a run; run it again.")
-    return RunConfig.from_dict(plain)
+    try:
+        return RunConfig.from_dict(plain)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def load_run(folder: Path, dataset: Dataset, device: torch.device) -> FinishedRun:
