@@ -71,8 +71,8 @@ def _load(name: str, train: Path, test: Path, request: Request, remedy: str, alw
 def _files_by_class(folder: Path, remedy: str) -> dict[str, list[Path]]:
     """Image files of each class folder, both in natural order."""
     files: dict[str, list[Path]] = {}
-    for class_folder in filter(Path.is_dir, _visible(folder, remedy)):
-        files[class_folder.name] = _visible(class_folder, remedy)
+    for class_folder in filter(Path.is_dir, visible(folder, remedy)):
+        files[class_folder.name] = visible(class_folder, remedy)
         if not files[class_folder.name]:
             raise InputError(f"the class folder {class_folder} is empty; put images in it or remove it.")
         for path in files[class_folder.name]:
@@ -83,7 +83,7 @@ def _files_by_class(folder: Path, remedy: str) -> dict[str, list[Path]]:
     return files
 
 
-def _visible(folder: Path, remedy: str) -> list[Path]:
+def visible(folder: Path, remedy: str) -> list[Path]:
     """What is in a folder, less what operating systems leave there."""
     with told_as(f"{folder} cannot be read", remedy):
         entries = [path for path in folder.iterdir() if path.name[0] != "." and path.name.lower() not in _LITTER]

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from continual_crust.data.folder import _LITTER, _natural
+from continual_crust.data.folder import visible
 from continual_crust.data.images import decode, survey
 from continual_crust.data.loading import Bytes
 from continual_crust.errors import InputError
@@ -262,8 +262,4 @@ def files_under(folder: Path) -> list[Path]:
 
 
 def _visible(folder: Path) -> list[Path]:
-    try:
-        entries = [entry for entry in folder.iterdir() if entry.name[0] != "." and entry.name.lower() not in _LITTER]
-    except OSError as error:
-        raise InputError(f"{folder} cannot be read ({error.strerror}); check its permissions.") from None
-    return sorted(entries, key=lambda entry: _natural(entry.name))
+    return visible(folder, "check its permissions")
