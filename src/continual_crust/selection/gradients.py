@@ -49,17 +49,17 @@ def last_layer_gradients(
     labels
         Given classes, (n,).
     weight
-        Its weights W, (classes, d).
+        Its weights W, (classes, d); read only in the space of the layer's input.
     space
         Which gradients to return.
 
     Raises
     ------
     InputError
-        If these shapes do not fit each other, labels are no whole numbers or there is no such space.
+        If these are not of the same samples, labels are no whole numbers or there is no such space.
     """
     space = GradientSpace(space)
-    _check_shapes(features, logits, labels, weight)
+    _check_shapes(features, logits, labels)
     residual = logits.detach().softmax(dim=1)
     residual[torch.arange(len(labels), device=labels.device), labels] -= 1
     if space is GradientSpace.LOGITS:
@@ -69,13 +69,12 @@ def last_layer_gradients(
     return FactoredPoints(residual, torch.cat([features.detach(), features.new_ones(len(features), 1)], dim=1))
 
 
-def _check_shapes(features: Tensor, logits: Tensor, labels: Tensor, weight: Tensor) -> None:
-    """Refuse what belongs to different samples or layers: some of it would multiply without complaint."""
-    wanted = (len(labels), weight.shape[-1]), (len(labels), len(weight))
-    if labels.ndim != 1 or labels.is_floating_point() or weight.ndim != 2:
-        raise InputError("labels must be whole numbers of shape (n,) and the weight of shape (classes, d).")
-    if (tuple(features.shape), tuple(logits.shape)) != wanted:
+def _check_shapes(features: Tensor, logits: Tensor, labels: Tensor) -> None:
+    """Refuse what belongs to different samples: some of it would multiply without complaint."""
+    if features.ndim != 2 or logits.ndim != 2 or labels.ndim != 1 or labels.is_floating_point():
+        raise InputError("features and logits must be tables with a row for each sample, and labels whole numbers.")
+    if not len(features) == len(logits) == len(labels):
         raise InputError(
-            f"features of shape {tuple(features.shape)} and logits of shape {tuple(logits.shape)} do not belong to "
-            f"{len(labels)} labels and a weight of shape {tuple(weight.shape)}; give {wanted[0]} and {wanted[1]}."
+            f"{len(features)} features, {len(logits)} logits and {len(labels)} labels are not of the same samples; "
+            "give one of each for every sample."
         )
