@@ -74,7 +74,8 @@ class _LastLinear:
     """Watches the linear layers of a network to catch the one that makes its output.
 
     Avalanche's growing classifiers replace unused outputs by a constant, and its multi-head ones append zeros for
-    classes of other tasks; so the layer is recognised by the output of the given class.
+    classes of other tasks; so each output of the layer must come out as it is or be one constant, and those of the
+    given classes must come out as they are.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -109,9 +110,11 @@ class _LastLinear:
             _, features, leaving = self._seen
             width = leaving.shape[-1]
             if output.ndim == leaving.ndim == 2 and len(labels) == len(leaving) and width <= output.shape[1]:
-                given = labels[:, None]
-                if int(labels.max()) < width and torch.equal(output.gather(1, given), leaving.gather(1, given)):
-                    return features, output[:, :width]
+                logits = output[:, :width]
+                as_they_are = (logits == leaving).all(dim=0)
+                known = as_they_are | (logits == logits[:1]).all(dim=0)
+                if int(labels.max()) < width and bool(known.all() & as_they_are[labels].all()):
+                    return features, logits
         raise InputError(
             f"{type(self._model).__name__} does not end in a linear layer, which coresets by gradients need; give a "
             "network whose output for each class is the output of one nn.Linear, without softmax or other layers "
