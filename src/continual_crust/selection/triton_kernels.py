@@ -25,7 +25,7 @@ PROGRAMS = 2048
 
 
 class Closer(NamedTuple):
-    """The clients that came closer by one pick, in no particular order."""
+    """The clients that came closer by one pick: how many, which, from where to where."""
 
     count: Tensor
     client: Tensor
