@@ -84,7 +84,8 @@ def test_every_method_learns(method: str, precision: str, few_digits: Dataset) -
     training = Training(phase1_epochs=20, phase2_epochs=10, memory_per_class=20, precision=precision)
     config = RunConfig("digits", method, "simple_cnn", Noise.parse("none"), 0, training)
     result = execute(config, few_digits, torch.device("cuda")).result
-    assert result.accuracy > (0.3 if method == "naive" else 0.7)  # of four classes, forty images each
+    # With forty images of each class to judge, Sift ends anywhere between 0.79 and 0.94 on a CPU.
+    assert result.accuracy > {"naive": 0.3, "sift": 0.7, "sift_oracle": 0.7}.get(method, 0.85)
 
 
 def test_experience_after_experience_needs_no_more_memory(digits: Dataset) -> None:

@@ -361,17 +361,22 @@ def test_gradients_see_only_the_head_of_the_task(few_digits: Dataset) -> None:
         assert torch.allclose(candidates.logits[:, 2 * task], head(candidates.features)[:, 2 * task])
 
 
+def rectified_where_no_class_is() -> nn.Module:
+    """Ends in a rectifier that leaves the outputs of all classes alone, as they are positive."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.ReLU())
+    nn.init.constant_(model[1].bias[:4].detach(), 100.0)
+    return model
+
+
 @pytest.mark.parametrize(
     "model",
     [
         nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Softmax(dim=1)),
         nn.Sequential(nn.Conv2d(1, 4, 8), nn.Flatten()),
-        nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.ReLU()),
+        rectified_where_no_class_is(),
     ],
 )
 def test_network_that_does_not_end_in_a_linear_layer(model: nn.Module, benchmark: Any) -> None:
-    if isinstance(model[-1], nn.ReLU):  # which leaves alone what is positive, as the first classes' outputs are here
-        nn.init.constant_(model[1].bias[:4].detach(), 100.0)
     with pytest.raises(InputError, match="does not end in a linear layer"):
         CoresetBuffer(20).post_adapt(SimpleNamespace(model=model), benchmark.train_stream[0])
     assert not any(module._forward_hooks for module in model.modules())

@@ -83,7 +83,7 @@ def _files_by_class(folder: Path, remedy: str) -> dict[str, list[Path]]:
     return files
 
 
-def visible(folder: Path, remedy: str) -> list[Path]:
+def visible(folder: Path, remedy: str = "check its permissions") -> list[Path]:
     """What is in a folder, less what operating systems leave there."""
     with told_as(f"{folder} cannot be read", remedy):
         entries = [path for path in folder.iterdir() if path.name[0] != "." and path.name.lower() not in _LITTER]

@@ -66,7 +66,7 @@ class Form:
 
 def empty_classes(folder: Path, files: Sequence[ImageFile]) -> list[str]:
     """Names of class folders in which there is no file."""
-    named = {readable(entry.name) for entry in _visible(folder) if entry.is_dir()}
+    named = {readable(entry.name) for entry in visible(folder) if entry.is_dir()}
     return sorted(named - {file.label for file in files})
 
 
@@ -82,7 +82,7 @@ def image_files(folder: Path, label: str | None) -> list[ImageFile]:
             raise InputError("--label is empty; give the name of the class.")
         name = readable(label)
         return [ImageFile(path, shown(path.relative_to(folder)), name) for path in files_under(folder)]
-    classes = [entry for entry in _visible(folder) if entry.is_dir()]
+    classes = [entry for entry in visible(folder) if entry.is_dir()]
     if not classes:
         raise InputError(f"{folder} holds no class folders; if all its images are of one class, add --label NAME.")
     return [
@@ -253,13 +253,9 @@ def _claim(handle: int, size: int) -> None:
 def files_under(folder: Path) -> list[Path]:
     """Files of a folder and the folders in it, less what operating systems leave there."""
     files = []
-    for entry in _visible(folder):
+    for entry in visible(folder):
         if entry.is_dir():
             files += [] if entry.is_symlink() else files_under(entry)
         else:
             files.append(entry)
     return files
-
-
-def _visible(folder: Path) -> list[Path]:
-    return visible(folder, "check its permissions")

@@ -143,7 +143,7 @@ class Sift(Strategy):
         if self.options.fresh_scout:
             self._first_weights = self._first_weights or before
             self.network.model.load_state_dict(self._first_weights)
-        margins = _Margins(own, scouting, self.network.device)
+        margins = _MeanMargins(own, scouting, self.network.device)
         for _ in self._trained("scouting", scouting, self._with_memory(new), moves=False):
             margins.add(self._margins(own, seen))
         with self._timed_selection():
@@ -153,7 +153,7 @@ class Sift(Strategy):
             self.memory.update(self._passed(own, odds, self.options.better_part))
         if self.options.unlearn:
             self.network.model.load_state_dict(before)
-        margins = _Margins(own, trusting, self.network.device)
+        margins = _MeanMargins(own, trusting, self.network.device)
         for epoch in self._trained("what passed", trusting, self.remembered()):
             if self.options.wake and epoch == trusting // 3:
                 self._wake(own)
@@ -282,7 +282,7 @@ class Sift(Strategy):
         return logits[:, label] - (logits[:, others].logsumexp(dim=1) if others else 0)
 
 
-class _Margins:
+class _MeanMargins:
     """Margins on average over some epochs."""
 
     def __init__(self, own: dict[int, Samples], epochs: int, device: torch.device) -> None:

@@ -55,8 +55,8 @@ TUNED_LEARNING_RATES: dict[str, dict[str, float]] = {
     },
     # The best of 0.00001, 0.0001 and 0.001, for joint also 0.00003, by accuracy at noise 0.5, seed 0 (naive: no
     # difference; cosine_crust: less than the same run varies by, so the paper's): `continual-crust study run
-    # tune_mnist`, results/reproduction/mnist-label.json; EWC at 0.001 in results/mnist_first_runs.json, at 0.0001 not
-    # tried. Cumulative training that restarts ends as joint training, so it was tried at a rate good for that.
+    # tune_mnist`, results/reproduction/mnist-label.json; EWC at 0.0001 and 0.001 in results/mnist_first_runs.json.
+    # Cumulative training that restarts ends as joint training, so it was tried at a rate good for that.
     "mnist": {
         "naive": 1e-3,
         "joint": 1e-5,

@@ -40,9 +40,8 @@ class Runs:
         target = self.run_folder(config)
         for neighbour in self.path.parent.iterdir():
             source = neighbour / "runs" / target.name
-            if neighbour == self.path or not (source / "result.json").is_file():
-                continue
-            if Runs(neighbour).finished(config) is None:
+            there = neighbour != self.path and (source / "result.json").is_file()
+            if not there or Runs(neighbour).finished(config) is None:
                 continue
             target.mkdir(parents=True, exist_ok=True)
             # The result last: it is what makes a run finished.
