@@ -13,7 +13,7 @@ from continual_crust.data import Dataset, Noise, Samples, Stream
 from continual_crust.errors import InputError
 from continual_crust.models import build_model
 from continual_crust.strategies import Sift, Training
-from continual_crust.strategies.moved import moved
+from continual_crust.strategies.moved import mixed, moved
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.sift import SiftOptions, _Look
 
@@ -69,6 +69,23 @@ def test_about_half_of_the_images_are_mirrored_if_asked_for() -> None:
     as_before = [torch.equal(before, after) for before, after in zip(samples.images, found, strict=True)]
     assert [a != b for a, b in zip(mirrored, as_before, strict=True)] == [True] * len(samples)
     assert 10 <= sum(mirrored) <= 30
+
+
+def test_each_mixed_image_shows_two_and_has_the_label_of_the_stronger_more_often() -> None:
+    """Of plain images in as many shades, brightness tells which two, and how much of each."""
+    shades = torch.arange(0, 250, 10, dtype=torch.uint8).repeat(40)
+    samples = Samples.of(shades.view(-1, 1, 1, 1).expand(-1, 1, 3, 3).contiguous(), shades.long())
+    found = mixed(samples, random())
+    seen = found.images.flatten(1)
+    assert torch.equal(seen.amin(dim=1), seen.amax(dim=1))  # all pixels in the same proportion
+    kept = found.labels == samples.labels
+    other = found.labels[~kept]  # whoever gives the label is in the picture: the shade lies between both
+    own, shown = samples.labels[~kept], seen[~kept, 0].long()
+    assert bool((((shown - own) * (other - shown)) >= 0).all())
+    assert bool(((shown - own).abs() <= (other - shown).abs() + 1).all())  # with the weaker part, half at most
+    assert 0.7 < kept.double().mean() < 0.84  # three quarters, and every twenty-fifth other is of the same shade
+    assert torch.equal(found.ids, samples.ids)
+    assert torch.equal(mixed(samples, random()).images, found.images)
 
 
 def test_memories_among_those_of_another_class_are_forgotten_once_noise_was_found(few_digits: Dataset) -> None:

@@ -193,7 +193,7 @@ def run(
         seed=seed,
         training=replace(defaults.training, **{name: value for name, value in asked.items() if value is not None}),
         selector=replace(strategy.default_selector, **selection),
-        options=_named_values(options or []),
+        options={**defaults.options, **_named_values(options or [])},
         first_classes=first_classes,
         classes_per_experience=classes_per_experience,
         image_size=image_size,

@@ -117,7 +117,7 @@ def _id_at_any_precision(config: RunConfig) -> str:
 
 
 def name_of(config: RunConfig) -> str:
-    """A method for people, with whatever about its choice and its own options is not its default.
+    """A method for people, with whatever about its choice and its own options is not its default for the data set.
 
     >>> from continual_crust.selection.selectors import SelectorConfig
     >>> name_of(RunConfig("mnist", "der", "simple_cnn", selector=SelectorConfig("herding"), options={"alpha": 0.3}))
@@ -132,7 +132,8 @@ def name_of(config: RunConfig) -> str:
         name += " as written" if as_written else " as released"
         if as_written:
             differing.pop("rule", None)
-    differing |= _differing(options_of(config.method, config.options), options_of(config.method, {}))
+    usual = defaults_for(config.dataset, config.noise.kind, config.method).options
+    differing |= _differing(options_of(config.method, config.options), options_of(config.method, usual))
     return ", ".join([name, *(_setting(key, value) for key, value in differing.items())])
 
 

@@ -1,4 +1,4 @@
-"""Images moved a little, anew for every epoch: a network cannot learn by heart what never looks the same twice."""
+"""Images that are changed a little, anew for every epoch: what never looks the same twice is hard to learn by heart."""
 
 from __future__ import annotations
 
@@ -33,6 +33,29 @@ def moved(samples: Samples, most: float, mirror: bool, generator: torch.Generato
     flat = (rows[:, :, None] * width + columns[:, None, :]).flatten(1)
     pixels = images.flatten(2).gather(2, flat[:, None, :].expand(-1, images.shape[1], -1))
     return replace(samples, images=pixels.view_as(images))
+
+
+def mixed(samples: Samples, generator: torch.Generator) -> Samples:
+    """Each image laid over another one and shining through it, with the label of either.
+
+    That is mixup (Zhang et al. 2018) with labels that are drawn and not shared: of the larger part λ of an image, which
+    is uniform in [½, 1], comes its label with probability λ.
+
+    Parameters
+    ----------
+    samples
+        On any device.
+    generator
+        CPU generator, so that every device sees the same images.
+    """
+    count, device = len(samples), samples.images.device
+    others = samples[torch.randperm(count, generator=generator).to(device)]
+    part = 0.5 + torch.rand(count, generator=generator) / 2
+    keeps_label = (torch.rand(count, generator=generator) < part).to(device)
+    part = part.to(device).view(-1, 1, 1, 1)
+    images = samples.images * part + others.images * (1 - part)
+    labels = torch.where(keeps_label, samples.labels, others.labels)
+    return replace(samples, images=images.round().to(samples.images.dtype), labels=labels)
 
 
 def _places(size: int, most: int, count: int, generator: torch.Generator) -> Tensor:

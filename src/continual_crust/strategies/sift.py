@@ -19,7 +19,8 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              together, only the margin is asked.)
     unlearn  the scout's weights are forgotten.
     learn    a few epochs on what passed, only the better part of it, and the memories, by cross-entropy. Whatever the
-             learner is taught is moved a little, anew in every epoch, so that it is hard to learn by heart.
+             learner is taught is moved a little, anew in every epoch, so that it is hard to learn by heart; for large
+             networks each image is also laid over another.
              Where data are few it may never lift the output of the new class, which it was taught to keep low for so
              long, and makes the features of its images vanish instead. So if after a third of these epochs it still
              gives most of what passed another name, that output is cleared.
@@ -53,7 +54,7 @@ from continual_crust.selection.crowds import crowd_size, crowding, nearest
 from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.selection.two_kinds import TwoKinds, two_kinds
 from continual_crust.strategies.base import Strategy
-from continual_crust.strategies.moved import moved
+from continual_crust.strategies.moved import mixed, moved
 
 NEIGHBOURS = 0.1
 """The share of a class that a sample's neighbours are, when its crowding is taken."""
@@ -95,6 +96,8 @@ class SiftOptions:
     """How far the learner's images are moved in every epoch, at most, as a share of their height and width."""
     mirror: bool = False
     """Also mirror every other one of them, left to right. Only where a mirrored image is of the same class."""
+    mixed: bool = False
+    """Also lay each of them over another, with the label of either: for networks so large that they learn by heart."""
     wake: bool = True
     """Clear the output of a new class that is not recognised after a third of the epochs on what passed."""
     review: bool = True
@@ -251,9 +254,9 @@ class Sift(Strategy):
 
     def _moved(self, samples: Samples) -> Samples:
         """As the learner sees them in one epoch."""
-        if self.options.shift == 0 and not self.options.mirror:
-            return samples
-        return moved(samples, self.options.shift, self.options.mirror, self._generator)
+        if self.options.shift or self.options.mirror:
+            samples = moved(samples, self.options.shift, self.options.mirror, self._generator)
+        return mixed(samples, self._generator) if self.options.mixed else samples
 
     def _review(self) -> None:
         """Forget what lies among the memories of one other class, once noise was found."""

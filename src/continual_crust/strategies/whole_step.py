@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -98,6 +100,11 @@ class WholeStep:
 
     def take(self, samples: Samples, order: Tensor, counter: Tensor, size: int) -> None:
         """Train on `size` samples, those that `order` names for batch number `counter`, and count this batch."""
+        for launch in self.launches(samples, order, counter, size).values():
+            launch()
+
+    def launches(self, samples: Samples, order: Tensor, counter: Tensor, size: int) -> dict[str, Callable[[], None]]:
+        """What :meth:`take` does, one after the other, by what it is for."""
         if size not in self._workspaces:
             self._workspaces[size] = self._workspace(size, samples.images.shape)
         space, learned, settings = self._workspaces[size], self._learned, self._settings
@@ -107,20 +114,29 @@ class WholeStep:
         draws = self._there.Draws(self._seed, counter)
         progress = self._ends.Progress(counter, self._loss_sum, self._steps, self._corrections)
         gradients = space.gradients
-        self._there.convolve(source, learned.first_weight.value, learned.first_bias.value, space.hidden)
-        self._there.pool(space.hidden, self._taps[0], learned.second_bias.value, draws, self._rates[0], space.pooled)
-        self._there.add_up(space.pooled, learned.linear_weight.value, space.parts)
-        self._ends.head(
-            space.parts, learned, source, samples.labels, samples.weights, draws, self._rates[1], gradients,
-            space.upstream, progress, settings,
-        )  # fmt: skip
-        self._ends.linear(
-            space.upstream, space.pooled, learned, self._rates, gradients, space.passed, progress, settings
-        )
-        self._back.convolutions(
-            source, space.passed, self._taps[1], space.hidden, gradients.first_parts, gradients.second_parts
-        )
-        self._ends.adam(learned, *self._taps, gradients, progress, settings)
+        there, back, ends = self._there, self._back, self._ends
+        return {
+            "first convolution": partial(
+                there.convolve, source, learned.first_weight.value, learned.first_bias.value, space.hidden
+            ),
+            "second convolution, pooling": partial(
+                there.pool, space.hidden, self._taps[0], learned.second_bias.value, draws, self._rates[0], space.pooled
+            ),
+            "linear layer": partial(there.add_up, space.pooled, learned.linear_weight.value, space.parts),
+            "head, loss and their gradients": partial(
+                ends.head, space.parts, learned, source, samples.labels, samples.weights, draws, self._rates[1],
+                gradients, space.upstream, progress, settings,
+            ),
+            "linear layer's gradients, Adam for its weights": partial(
+                ends.linear, space.upstream, space.pooled, learned, self._rates, gradients, space.passed, progress,
+                settings,
+            ),
+            "both convolutions' gradients": partial(
+                back.convolutions, source, space.passed, self._taps[1], space.hidden, gradients.first_parts,
+                gradients.second_parts,
+            ),
+            "Adam for all other weights": partial(ends.adam, learned, *self._taps, gradients, progress, settings),
+        }  # fmt: skip
 
     def end(self) -> None:
         """After an epoch: tell the optimizer how many steps it has taken."""

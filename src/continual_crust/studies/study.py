@@ -96,7 +96,7 @@ class Study:
             seed=seed,
             training=training if size is None else replace(training, memory_per_class=size),
             selector=replace(strategy_named(variant.method).default_selector, **variant.selector),
-            options=variant.options,
+            options={**defaults.options, **variant.options},
         )
 
 
