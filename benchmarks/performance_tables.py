@@ -19,6 +19,7 @@ from continual_crust.studies.result import write_atomically
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
 TRAINING_GPU = ROOT / "results" / "training_gpu.json"
+KERNELS_GPU = ROOT / "results" / "kernels_gpu.json"
 NOT_MEASURED = "Not measured yet."
 NETWORKS = {
     "simple_cnn 28x28 float32": "SimpleCNN, 28x28",
@@ -33,13 +34,27 @@ MNIST = {
 Facts = Mapping[str, Any]
 
 
-def tables(results: Facts | None) -> dict[str, Callable[[], str]]:
+def tables(training: Facts | None, step: Facts | None) -> dict[str, Callable[[], str]]:
     """The tables of training on a GPU, by the names of their places."""
-    makers = {"machine": machine, "steps": steps, "MNIST": mnist, "same results": same_results}
+    makers = {
+        "machine": (machine, training),
+        "steps": (steps, training),
+        "MNIST": (mnist, training),
+        "same results": (same_results, training),
+        "kernels": (kernels, step),
+    }
     return {
         f"training on a GPU, {name}": (lambda: NOT_MEASURED) if results is None else partial(make, results)
-        for name, make in makers.items()
+        for name, (make, results) in makers.items()
     }
+
+
+def measured_tables() -> dict[str, Callable[[], str]]:
+    """The same, from the results that are there."""
+    found = (
+        json.loads(path.read_text(encoding="utf-8")) if path.exists() else None for path in (TRAINING_GPU, KERNELS_GPU)
+    )
+    return tables(*found)
 
 
 def machine(results: Facts) -> str:
@@ -80,6 +95,17 @@ def _step_cells(part: str, results: Facts) -> list[str]:
     return cells
 
 
+def kernels(results: Facts) -> str:
+    """Microseconds of the kernels of a step, and how much of the GPU one of them leaves to others."""
+    runs = results["together"]
+    rows = [
+        [name, f"{facts['alone_us']:.1f} µs", f"{facts['together_us']:.1f} µs", f"{facts['together_us'] / runs:.1f} µs"]
+        for name, facts in results["kernels"].items()
+    ]
+    headings = ["kernel", "one run", f"{runs} runs at the same time", "for each of them"]
+    return markdown_table(headings, rows)
+
+
 def mnist(results: Facts) -> str:
     """Seconds of whole runs."""
     headings = ["runs", "aim", "from start-up to results", "longest run's learning", "of it selection", "start-up"]
@@ -114,9 +140,8 @@ def same_results(results: Facts) -> str:
 
 
 def main() -> None:
-    results = json.loads(TRAINING_GPU.read_text(encoding="utf-8")) if TRAINING_GPU.exists() else None
     old = PAGE.read_text(encoding="utf-8")
-    new = filled(old, tables(results))
+    new = filled(old, measured_tables())
     if new != old:
         write_atomically(PAGE, new)
     print(f"{PAGE.relative_to(ROOT)}: {'written' if new != old else 'nothing new'}")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from continual_crust.report.generated_tables import PLACE, filled
-from performance_tables import PAGE, TRAINING_GPU, mnist, same_results, steps, tables
+from performance_tables import PAGE, kernels, measured_tables, mnist, same_results, steps
 
 
 def results(parts: dict[str, Any]) -> dict[str, Any]:
@@ -26,9 +25,8 @@ def part(*runs: dict[str, Any], processes: bool = False) -> dict[str, Any]:
 
 def test_the_page_is_up_to_date() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    found = json.loads(TRAINING_GPU.read_text(encoding="utf-8")) if TRAINING_GPU.exists() else None
-    assert len(PLACE.findall(text)) == len(tables(found))
-    assert filled(text, tables(found)) == text, "run: python benchmarks/performance_tables.py"
+    assert len(PLACE.findall(text)) == len(measured_tables())
+    assert filled(text, measured_tables()) == text, "run: python benchmarks/performance_tables.py"
 
 
 def test_steps_are_compared_with_as_many_plain_ones() -> None:
@@ -50,6 +48,11 @@ def test_whole_runs_have_a_row_each_and_what_failed_stays_empty() -> None:
     rows = mnist(found).splitlines()[2:]
     assert rows[0] == "| one seed | 12 s | – | – | – | – | – |"
     assert rows[1].startswith("| five seeds, processes, not as meant | 20 s | 7.0 s | 6.5 s | 2.2 s | 1.5 s |")
+
+
+def test_kernels_of_several_runs_are_also_told_for_each() -> None:
+    found = {"together": 5, "kernels": {"a kernel": {"alone_us": 4.04, "together_us": 12.5}}}
+    assert kernels(found).splitlines()[2] == "| a kernel | 4.0 µs | 12.5 µs | 2.5 µs |"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from continual_crust.studies.collected import Collected, Row
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.paper import paper_tables
 from continual_crust.studies.result import RunResult
-from continual_crust.studies.study import METHOD_REVISIONS, Study, shipped_studies
+from continual_crust.studies.study import METHOD_REVISIONS, Study, parse_study, shipped_studies
 from test_report_study_data import result_of
 
 ROOT = Path(__file__).parents[1]
@@ -243,6 +243,28 @@ def test_names_tell_what_is_changed(studies: dict[str, Study]) -> None:
     first = next(iter(studies["sift_digits"].runs()))
     assert full_name_of(first) == "Replay, phase1_epochs 40, phase2_epochs 20"
     assert full_name_of(first, studies["sift_digits"].overrides) == "Replay"
+
+
+TWO_SIFTS = """\
+id: two_sifts
+title: with and without mixed images
+datasets: [mnist, cifar10]
+methods:
+  - sift
+  - {method: sift, options: {mixed: false}}
+seeds: 1
+"""
+
+
+def test_options_for_a_data_set_are_its_default_and_can_be_changed() -> None:
+    runs = list(parse_study(TWO_SIFTS, "two_sifts").runs())
+    assert [(run.options["mixed"], run.options["mirror"]) for run in runs] == [
+        (False, False),
+        (False, False),
+        (True, True),
+        (False, True),
+    ]
+    assert [name_of(run) for run in runs] == ["Sift", "Sift", "Sift", "Sift, without mixed"]
 
 
 def test_two_meanings_of_one_cell_are_refused(studies: dict[str, Study]) -> None:
