@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+import pytest
 import torch
 from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
 from continual_crust.data import Dataset, Noise, Stream
 from continual_crust.models import build_model
@@ -56,3 +59,16 @@ def test_a_step_adds_little_to_what_the_network_does(few_digits: Dataset) -> Non
         costs.append(operations(lambda first=first: phase.epoch(first, old)))
     ours, plain = (costs[1].count - costs[0].count) / 2, plain_step(few_digits, 2 * BATCH).count
     assert plain < ours <= plain + 24
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "expected"), [("simple_cnn", (1, 28, 28), 2.29), ("resnet18", (3, 32, 32), 106.5)]
+)
+def test_products_of_a_step_are_as_many_as_the_page_on_performance_says(
+    model: str, shape: tuple[int, int, int], expected: float
+) -> None:
+    network = build_model(model, shape, 10)
+    with FlopCounterMode(display=False) as counted:
+        functional.cross_entropy(network(torch.rand(2, *shape)), torch.zeros(2, dtype=torch.int64)).backward()
+    assert counted.get_total_flops() / 2 * 32 / 1e9 == pytest.approx(expected, rel=0.005)
+    assert f"{expected} GFLOP" in (Path(__file__).parents[1] / "docs" / "performance.md").read_text(encoding="utf-8")
