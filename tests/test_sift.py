@@ -13,7 +13,7 @@ from continual_crust.data import Dataset, Noise, Samples, Stream
 from continual_crust.errors import InputError
 from continual_crust.models import build_model
 from continual_crust.strategies import Sift, Training
-from continual_crust.strategies.moved import mixed, moved
+from continual_crust.strategies.augmentation import mixed, moved
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.sift import SiftOptions, _Look
 

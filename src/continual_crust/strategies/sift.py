@@ -53,8 +53,8 @@ from continual_crust.models import last_linear
 from continual_crust.selection.crowds import crowd_size, crowding, nearest
 from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.selection.two_kinds import TwoKinds, two_kinds
+from continual_crust.strategies.augmentation import mixed, moved
 from continual_crust.strategies.base import Strategy
-from continual_crust.strategies.moved import mixed, moved
 
 NEIGHBOURS = 0.1
 """The share of a class that a sample's neighbours are, when its crowding is taken."""
@@ -147,7 +147,7 @@ class Sift(Strategy):
             self._first_weights = self._first_weights or before
             self.network.model.load_state_dict(self._first_weights)
         margins = _MeanMargins(own, scouting, self.network.device)
-        for _ in self._trained("scouting", scouting, self._with_memory(new), moves=False):
+        for _ in self._trained("scouting", scouting, self._with_memory(new), augmented=False):
             margins.add(self._margins(own, seen))
         with self._timed_selection():
             looks = self._looks(own, margins.mean)
@@ -222,13 +222,13 @@ class Sift(Strategy):
     def _tells(self, kinds: TwoKinds) -> bool:
         return kinds.apart >= self.options.apart + FEW / math.sqrt(max(1, len(kinds.upper)))
 
-    def _trained(self, name: str, epochs: int, samples: Samples | None, moves: bool = True) -> Iterator[int]:
+    def _trained(self, name: str, epochs: int, samples: Samples | None, augmented: bool = True) -> Iterator[int]:
         """Train some epochs, if there is anything to train on; gives the number of each that is over."""
         if samples is None or not len(samples):
             return
         phase = self._phase()
         for epoch in self._epochs(name, epochs):
-            phase.epoch(self._moved(samples) if moves else samples)
+            phase.epoch(self._augmented(samples) if augmented else samples)
             yield epoch
 
     def _learn_memories(self, epochs: int) -> None:
@@ -252,7 +252,7 @@ class Sift(Strategy):
                 for parameter in last_linear(self.network.model).parameters():
                     parameter[label] = 0
 
-    def _moved(self, samples: Samples) -> Samples:
+    def _augmented(self, samples: Samples) -> Samples:
         """As the learner sees them in one epoch."""
         if self.options.shift or self.options.mirror:
             samples = moved(samples, self.options.shift, self.options.mirror, self._generator)
