@@ -207,3 +207,32 @@ def test_adam_kernel_takes_pytorchs_steps() -> None:
         laid_out_otherwise = gradient.t().contiguous().t() if number % 2 else gradient
         kernels.adam(learned, laid_out_otherwise, step, settings)
     assert torch.allclose(learned.value, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize(("batch", "shape"), SHAPES)
+def test_without_dropout_nothing_is_drawn_and_features_are_those_of_the_layers(
+    batch: int, shape: tuple[int, int, int]
+) -> None:
+    model = build_model("simple_cnn", shape, 4).to(DEVICE).eval()
+    images = torch.rand(batch, *shape, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    parameters = tuple(parameter for layer in model.layers()[:-1] for parameter in layer.parameters())
+    state = torch.get_rng_state() if DEVICE.type == "cpu" else torch.cuda.get_rng_state()
+    with torch.no_grad():
+        found = simple_cnn_fused.body(images, parameters, None)
+        expected = model.body(images)
+    after = torch.get_rng_state() if DEVICE.type == "cpu" else torch.cuda.get_rng_state()
+    assert torch.equal(state, after)
+    assert (found - expected).norm() <= TOLERANCE / 10 * expected.norm()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_evaluation_takes_the_kernels_unless_it_is_differentiated(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build_model("simple_cnn", (1, 28, 28), 4).to(DEVICE).eval()
+    images, taken = torch.rand(5, 1, 28, 28, device=DEVICE), []
+    body = simple_cnn_fused.body
+    monkeypatch.setattr(simple_cnn_fused, "body", lambda *given: taken.append(given) or body(*given))
+    differentiated = model(images)
+    assert not taken
+    with torch.no_grad():
+        assert torch.allclose(model(images), differentiated, atol=2e-2)
+    assert len(taken) == 1

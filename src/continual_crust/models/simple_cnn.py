@@ -54,11 +54,13 @@ class SimpleCNN(nn.Module):
         return logits
 
     def _features(self, images: Tensor) -> Tensor:
-        if not self.training or self.shrinks or not simple_cnn_fused.usable(images):
+        # Whoever differentiates a network that is not in training may want more of it than the kernels give.
+        fusible = not self.shrinks and (self.training or not torch.is_grad_enabled())
+        if not fusible or not simple_cnn_fused.usable(images):
             features: Tensor = self.body(images)
             return features
         parameters = tuple(parameter for layer in self.layers()[:-1] for parameter in layer.parameters())
-        return simple_cnn_fused.body(images, parameters, DROPPED)
+        return simple_cnn_fused.body(images, parameters, DROPPED if self.training else None)
 
 
 def simple_cnn(image_shape: tuple[int, int, int], classes: int, pretrained: bool) -> nn.Module:
