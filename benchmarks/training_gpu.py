@@ -1,6 +1,6 @@
 """Training on a GPU: plain PyTorch, one run of ours, and five together, as threads and as processes.
 
-    python benchmarks/training_gpu.py --out results/training_gpu.json [--data-root data] [--mps]
+    python benchmarks/training_gpu.py --out results/training_gpu.json [--data-root data] [--mps] [--only PATTERN]
 
 Steps are timed on random images, since what is in them does not change the time. With ``--data-root``, Continual CRUST
 also learns real MNIST with the paper's settings (50 % wrong labels, m = 40, n = 20, k = 300), selection included: one
@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -255,6 +256,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="where to write the results, as JSON")
     parser.add_argument("--data-root", type=Path, help="a folder that holds mnist/")
     parser.add_argument("--mps", action="store_true", help="also time processes that share the GPU")
+    parser.add_argument("--only", default="*", help="a pattern for the names of the parts, for example 'm*'")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     options = parser.parse_args()
     parts = parts_for(options.data_root and options.data_root.resolve(), options.mps)
@@ -262,7 +264,9 @@ def main() -> None:
         write_part(parts[options.part], options.out)
         return
     told = (["--data-root", str(options.data_root)] if options.data_root else []) + ["--mps"] * options.mps
-    command = " ".join(["python benchmarks/training_gpu.py --out results/training_gpu.json", *told])
+    only = [f"--only '{options.only}'"] if options.only != "*" else []
+    command = " ".join(["python benchmarks/training_gpu.py --out", f"results/{options.out.name}", *told, *only])
+    parts = {name: part for name, part in parts.items() if fnmatch(name, options.only)}
     facts = {"command": command, "batch": BATCH, "together": TOGETHER, "loader_workers": LOADER_WORKERS}
     run_parts(parts, told, SECONDS, options.out, facts)
 
