@@ -218,7 +218,7 @@ def test_without_dropout_nothing_is_drawn_and_features_are_those_of_the_layers(
     parameters = tuple(parameter for layer in model.layers()[:-1] for parameter in layer.parameters())
     state = torch.get_rng_state() if DEVICE.type == "cpu" else torch.cuda.get_rng_state()
     with torch.no_grad():
-        found = simple_cnn_fused.body(images, parameters, None)
+        found = simple_cnn_fused.body(images, parameters, (0.0, 0.0))
         expected = model.body(images)
     after = torch.get_rng_state() if DEVICE.type == "cpu" else torch.cuda.get_rng_state()
     assert torch.equal(state, after)

@@ -60,7 +60,7 @@ class SimpleCNN(nn.Module):
             features: Tensor = self.body(images)
             return features
         parameters = tuple(parameter for layer in self.layers()[:-1] for parameter in layer.parameters())
-        return simple_cnn_fused.body(images, parameters, DROPPED if self.training else None)
+        return simple_cnn_fused.body(images, parameters, DROPPED if self.training else (0.0, 0.0))
 
 
 def simple_cnn(image_shape: tuple[int, int, int], classes: int, pretrained: bool) -> nn.Module:

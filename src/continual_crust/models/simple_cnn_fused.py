@@ -21,7 +21,7 @@ def usable(images: Tensor) -> bool:
     return _works(images.device)
 
 
-def body(images: Tensor, parameters: tuple[Tensor, ...], rates: tuple[float, float] | None) -> Tensor:
+def body(images: Tensor, parameters: tuple[Tensor, ...], rates: tuple[float, float]) -> Tensor:
     """What enters the head: convolution, convolution, pooling, dropout, linear layer, dropout.
 
     Parameters
@@ -31,12 +31,12 @@ def body(images: Tensor, parameters: tuple[Tensor, ...], rates: tuple[float, flo
     parameters
         Weight and bias of both convolutions and of the linear layer.
     rates
-        Shares dropped after pooling and after the linear layer; nothing is, and nothing drawn, if not given.
+        Shares dropped after pooling and after the linear layer. If both are 0, nothing is drawn.
     """
     seed = torch.zeros((), dtype=torch.int64, device=images.device)
-    if rates is not None:
+    if any(rates):
         seed.random_()  # from the generator in force, so that a recorded step goes on with its own sequence
-    features: Tensor = _Body.apply(images.contiguous(), seed, rates or (0.0, 0.0), *parameters)  # type: ignore[no-untyped-call]
+    features: Tensor = _Body.apply(images.contiguous(), seed, rates, *parameters)  # type: ignore[no-untyped-call]
     return features
 
 
