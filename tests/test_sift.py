@@ -15,7 +15,7 @@ from continual_crust.models import build_model
 from continual_crust.strategies import Sift, Training
 from continual_crust.strategies.augmentation import mixed, moved
 from continual_crust.strategies.network import Network
-from continual_crust.strategies.sift import SiftOptions, _Look
+from continual_crust.strategies.sift import SiftOptions
 
 QUICK = Training(phase1_epochs=4, phase2_epochs=4, memory_per_class=10, learning_rate=3e-3)
 
@@ -88,7 +88,7 @@ def test_each_mixed_image_shows_two_and_has_the_label_of_the_stronger_more_often
     assert torch.equal(mixed(samples, random()).images, found.images)
 
 
-def test_memories_among_those_of_another_class_are_forgotten_once_noise_was_found(few_digits: Dataset) -> None:
+def test_memories_among_those_of_another_class_are_forgotten_if_there_is_noise(few_digits: Dataset) -> None:
     stream = Stream(few_digits, Noise.parse("none"), seed=1)
     strategy = sift(few_digits)
     for experience in stream:
@@ -98,23 +98,65 @@ def test_memories_among_those_of_another_class_are_forgotten_once_noise_was_foun
     wrong = Samples(intruder.images, torch.full_like(intruder.labels, first), intruder.ids + 10_000, intruder.weights)
     strategy.memory[first] = Samples.concatenate([strategy.memory[first], wrong])
     sizes = {label: len(samples) for label, samples in strategy.memory.items()}
-    strategy._shares = {"scout": [], "learner": []}
+    strategy._recognised = []
     strategy._review()
     assert {label: len(samples) for label, samples in strategy.memory.items()} == sizes
-    strategy._shares["scout"].append(0.6)
+    strategy._recognised = [0.3]
     strategy._review()
     assert int(wrong.ids) not in strategy.memory[first].ids.tolist()
     assert len(strategy.memory[first]) >= sizes[first] - 2
 
 
-def test_the_learner_is_not_believed_where_the_scout_saw_no_noise(few_digits: Dataset) -> None:
+def test_noise_is_found_where_little_of_what_was_held_back_is_recognised(few_digits: Dataset) -> None:
     strategy = sift(few_digits)
-    look = {0: _Look(torch.zeros(4), 0.5)}
-    strategy._note(look, "learner")
-    assert strategy._shares == {"scout": [], "learner": []}
-    strategy._note(look, "scout")
-    strategy._note(look, "learner")
-    assert strategy._shares == {"scout": [0.5], "learner": [0.5]}
+    taught = torch.arange(8)
+    assert not strategy._noise_is_found()
+    strategy._ask({0: torch.tensor([1.0] * 8 + [0.0] * 4)}, {0: taught})  # too few to say anything
+    strategy._ask({0: torch.tensor([0.4] * 8 + [0.0] * 8)}, {0: taught})  # not even learned what it was taught
+    assert strategy._recognised == []
+    strategy._ask({0: torch.tensor([0.5] * 8 + [0.1] * 8)}, {0: taught})
+    assert strategy._recognised == [pytest.approx(0.2)]
+    assert strategy._noise_is_found()
+    for label in (1, 2):  # on average over all classes
+        strategy._ask({label: torch.ones(16)}, {label: taught})
+    assert not strategy._noise_is_found()
+
+
+@pytest.mark.parametrize(("noise", "found"), [("none", False), ("label:0.5", True)])
+def test_noise_is_found_where_it_is(noise: str, found: bool, few_digits: Dataset) -> None:
+    stream = Stream(few_digits, Noise.parse(noise), seed=1)
+    model = build_model("simple_cnn", few_digits.image_shape, few_digits.classes, seed=0)
+    strategy = Sift(model, Training(15, 15, memory_per_class=10, learning_rate=3e-3), seed=0)
+    for experience in stream:
+        strategy.learn(experience)
+    assert strategy._noise_is_found() == found
+
+
+def test_what_there_is_to_be_said_for_a_sample(few_digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The margin counts double; the share is that of both kinds' odds together."""
+    strategy = sift(few_digits)
+    samples = some_images(8)
+    margin = torch.tensor([0.0, 0.1, 0.2, 0.3, 5.0, 5.1, 5.2, 5.3])
+    near = torch.tensor([9.0, 0.0, 0.1, 0.2, 9.1, 9.2, 9.3, 0.3])
+    monkeypatch.setattr(strategy, "_points", lambda samples: samples.images)
+    monkeypatch.setattr("continual_crust.strategies.sift.crowding", lambda points, share: near)
+    score, share = strategy._look(samples, margin)
+    expected = 2 * (margin - margin.mean()) / margin.std() + (near - near.mean()) / near.std()
+    assert torch.allclose(score.float(), expected, atol=1e-4)
+    assert share == 5 / 8  # for the first and the last sample one number says yes and the other no
+
+
+@pytest.mark.parametrize(("steps", "epochs"), [(0, 1), (5, 2), (10_000, 3)])
+def test_a_scout_takes_enough_steps_but_no_more_than_a_third_of_all_epochs(
+    steps: int, epochs: int, few_digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = sift(few_digits, scout_epochs=1, scout_steps=steps)
+    seen: list[str] = []
+    monkeypatch.setattr(strategy, "_observer", lambda phase, *rest: seen.append(phase))
+    first = Stream(few_digits, Noise.parse("none"), seed=1)[0]
+    assert len(first.samples) == 80  # two and a half steps of 32
+    strategy.learn(first)
+    assert seen.count("scouting") == epochs
 
 
 def test_only_outputs_that_sleep_are_woken(few_digits: Dataset) -> None:
@@ -133,7 +175,7 @@ def test_only_outputs_that_sleep_are_woken(few_digits: Dataset) -> None:
 
 def test_weights_are_averaged_over_the_last_epochs(few_digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of four epochs on the memories, half: the mean of the weights after the last two."""
-    strategy = sift(few_digits, scout_epochs=1)
+    strategy = sift(few_digits, scout_epochs=1, scout_steps=0)
     seen: list[tuple[str, dict[str, Tensor]]] = []
 
     def watch(phase: str, epoch: int, epochs: int, loss: Callable[[], float]) -> None:
@@ -160,6 +202,12 @@ def test_batch_statistics_are_measured_anew(few_digits: Dataset) -> None:
     assert torch.allclose(first.running_mean, values.mean(dim=(0, 2, 3)), atol=1e-5)
     network.measure_batch_statistics(images[:1])  # one image has no spread, and nothing is measured
     assert torch.allclose(first.running_mean, values.mean(dim=(0, 2, 3)), atol=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [{"scout_steps": -1}, {"trusted_epochs": 0}, {"better_part": 0.0}])
+def test_epochs_and_parts_out_of_range(wrong: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="sift needs scout_epochs and trusted_epochs of 1 or more"):
+        SiftOptions(**wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", [{"shift": 1.0}, {"shift": -0.1}, {"averaged": 1.5}])

@@ -220,12 +220,12 @@ def test_cumulative_learning_starts_anew_if_asked_to(restart: bool, few_digits: 
 
 def test_sift_learns_from_what_it_trusts(few_digits: Dataset) -> None:
     stream = Stream(few_digits, Noise.parse("label:0.4"), seed=1)
-    training = dataclasses.replace(QUICK, phase1_epochs=6, phase2_epochs=4)
+    training = dataclasses.replace(QUICK, phase1_epochs=15, phase2_epochs=15)
     pure, blind = (
         mean_purity(
             purity_per_class(learned("sift", few_digits, training, "label:0.4", options=chosen).memory, stream.truth)
         )
-        for chosen in (SiftOptions(), SiftOptions(margin=False, crowd_size=False, crowding=False))
+        for chosen in (SiftOptions(), SiftOptions(margin=False, crowding=False))
     )
     assert pure is not None
     assert blind is not None

@@ -59,8 +59,8 @@ class SiftOracle(Told, Sift):
     name = "sift_oracle"
     summary = "Sift's oracle: Sift with a judge that is never wrong; no method, but the ceiling for Sift"
 
-    def _passed(self, own: dict[int, Samples], odds: dict[int, Tensor], part: float) -> dict[int, Samples]:
-        return {label: samples[self._clean_of(samples)] for label, samples in own.items()}
+    def _best(self, own: dict[int, Samples], scores: dict[int, Tensor], part: float) -> dict[int, Tensor]:
+        return {label: self._clean_of(samples) for label, samples in own.items()}
 
     def _review(self) -> None:
         """There is nothing to forget."""

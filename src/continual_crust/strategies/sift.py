@@ -4,34 +4,36 @@ Gradients tell noise of *past* classes, for which the network has an output of i
 *future* ones. And every epoch on noisy data teaches the noise. So an experience with the new samples D goes like this:
 
     scout    the learner is trained a few epochs on D and the memories: too few to memorise.
-    judge    three numbers are taken of each sample of D.
+    judge    two numbers are taken of each sample of D.
              Its margin, z(y) - log Σ exp z(other classes), on average over these epochs, tells the noise of past
-             classes. Of two new classes whose noise is alike it tells all: what belongs to neither gets no label for
-             certain.
-             The size of its crowd tells the noise of future classes: the class itself is one large crowd, everything
-             else many small ones. Crowds are looked for among D in the network's eyes and in coarse pixels together.
-             Its crowding, the nearness of its neighbours there, says more about samples within a crowd.
-             Of each number, two normal distributions are fitted to the samples of a class, which gives odds that a
-             sample is of the upper kind; odds multiply. Where the two kinds of margin or size lie well apart, noise is
-             found, and what is of the upper kind by both is what seems clean. That share, on average over the classes
-             in which noise was found so far, is what passes of any class, the best odds first. Where noise was never
-             found, everything does. How noisy D is comes out of the fits; nobody has to say. (Of classes that come
-             together, only the margin is asked.)
+             classes, and of two new classes that come together.
+             Its crowding, how near its neighbours among D are in the network's eyes and in coarse pixels, tells the
+             noise of future classes: the class itself is one large crowd, everything else many small ones.
+             In units of their spreads and the margin twice, they are added up to what there is to be said for a sample.
+             To each, two normal distributions are fitted, which gives odds that a sample is of the upper kind; odds
+             multiply, and samples whose odds are above one seem clean.
     unlearn  the scout's weights are forgotten.
-    learn    a few epochs on what passed, only the better part of it, and the memories, by cross-entropy. Whatever the
-             learner is taught is moved a little, anew in every epoch, so that it is hard to learn by heart; for large
-             networks each image is also laid over another.
+    learn    a few epochs on the better part of D, for which most is to be said, and the memories, by cross-entropy.
+             Whatever the learner is taught is moved a little, anew in every epoch, so that it is hard to learn by
+             heart; for large networks each image is also laid over another.
              Where data are few it may never lift the output of the new class, which it was taught to keep low for so
              long, and makes the features of its images vanish instead. So if after a third of these epochs it still
              gives most of what passed another name, that output is cleared.
-    judge    again, all of D, as the learner sees it now: no longer taught by noise, it sees better. Its odds multiply
-             the scout's, and of the shares that seem clean to both the smaller counts. k of what passes, by any
-             selector and at random unless another is asked for, become the new class's memory.
-    review   the memories of all classes, as soon as noise was found: a sample among whose ten nearest neighbours eight
-             or more are of one other class is forgotten. Noise of classes that were still to come shows now.
+    ask      whether there is noise at all. What was held back came last, and the learner never saw it. If it is of the
+             class all the same, the learner recognises most of it; if it is something else, it does not. How much it
+             recognises of that, as a share of what it recognises of what it was taught, is known for all classes so
+             far; where that is little on average, there is noise.
+    judge    again, all of D, as the learner sees it now: no longer taught by noise, it sees better. What it has to say
+             is added to what the scout said. If there is noise, only a share of D passes, the best first: as many as seem
+             clean to the scout or to the learner, whichever believes less, on average over the classes so far. How
+             noisy D is comes out of the fits; nobody has to say. k of what passes, by any selector and at random
+             unless another is asked for, become the new class's memory.
+    review   the memories of all classes, if there is noise: a sample among whose ten nearest neighbours eight or more
+             are of one other class is forgotten. Noise of classes that were still to come shows now.
     learn    all epochs that are left, on the memories alone. The learner's weights are averaged over the last of them.
 
-Sift trains m + n epochs in all, as every other method does.
+Once noise is known, the better part is taken of what passes the scout, and not of all. Sift trains m + n epochs in all,
+as every other method does.
 """
 
 from __future__ import annotations
@@ -50,22 +52,24 @@ from torch.optim.swa_utils import AveragedModel
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
 from continual_crust.models import last_linear
-from continual_crust.selection.crowds import crowd_size, crowding, nearest
+from continual_crust.selection.crowds import crowding, nearest
 from continual_crust.selection.selectors import SelectorConfig
-from continual_crust.selection.two_kinds import TwoKinds, two_kinds
+from continual_crust.selection.two_kinds import upper_kind
 from continual_crust.strategies.augmentation import mixed, moved
 from continual_crust.strategies.base import Strategy
 
 NEIGHBOURS = 0.1
 """The share of a class that a sample's neighbours are, when its crowding is taken."""
 COARSE = 8
-"""Rows and columns of the coarse picture in which crowds are looked for, beside the features."""
+"""Rows and columns of the coarse picture in which neighbours are looked for, beside the features."""
+MARGIN_COUNTS = 2.0
+"""How much more the margin counts than the crowding."""
 SURE = 4.0
 """The logarithm of the highest odds that one number can give."""
+FEWEST, LEARNED = 5, 0.5
+"""Samples held back, and the share recognised of those taught, with which a share recognised says anything."""
 VOTERS, ENOUGH = 10, 8
 """Neighbours that are asked about a memory, and how many of one other class make it be forgotten."""
-FEW = 8.0
-"""Times 1/√n, how much farther apart two kinds must lie among n samples: a few seem to be two kinds by chance."""
 
 
 @dataclass(frozen=True)
@@ -73,19 +77,19 @@ class SiftOptions:
     """Hyper-parameters of Sift, and what can be left out to see what it brings."""
 
     scout_epochs: int = 3
-    """Epochs of the scout."""
+    """Epochs of the scout, if these have scout_steps steps; else more, but at most a third of all."""
+    scout_steps: int = 400
+    """Steps that a scout needs to see anything."""
     trusted_epochs: int = 20
     """Epochs on the better part of what passed, at most a third of all."""
-    apart: float = 2.1
-    """How many spreads two kinds must lie apart for noise to be found, among very many samples; of n, 8/√n more."""
-    margin: bool = True
-    """Judge by the scout's margin."""
-    crowd_size: bool = True
-    """Judge a class that comes alone by the size of crowds, too."""
-    crowding: bool = True
-    """Ask for its crowding, too."""
     better_part: float = 0.8
-    """Once noise was found, the share of what passed the scout, best first, that the learner is taught."""
+    """The share of what passed the scout, best first, that the learner is taught; the rest is held back to ask about."""
+    recognised: float = 0.65
+    """Noise is found where less of what was held back is recognised, as a share of what was taught."""
+    margin: bool = True
+    """Judge by the margin."""
+    crowding: bool = True
+    """Judge by the crowding, too."""
     second_look: bool = True
     """Let the learner judge again before it chooses what to remember; without it the scout's word is final."""
     fresh_scout: bool = False
@@ -106,9 +110,9 @@ class SiftOptions:
     """The share of the learner's last epochs over which its weights are averaged."""
 
     def __post_init__(self) -> None:
-        if self.scout_epochs < 1 or self.trusted_epochs < 1 or self.apart < 0 or not 0 < self.better_part <= 1:
+        if self.scout_epochs < 1 or self.scout_steps < 0 or self.trusted_epochs < 1 or not 0 < self.better_part <= 1:
             raise InputError(
-                "sift needs scout_epochs and trusted_epochs of 1 or more, apart of 0 or more, a better_part in (0, 1]."
+                "sift needs scout_epochs and trusted_epochs of 1 or more, scout_steps of 0 or more, a better_part in (0, 1]."
             )
         if not 0 <= self.shift < 1 or not 0 <= self.averaged <= 1:
             raise InputError("sift needs a shift from 0 to below 1 and averaged from 0 to 1.")
@@ -126,101 +130,102 @@ class Sift(Strategy):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._shares: dict[str, list[float]] = {"scout": [], "learner": []}
-        """Of the classes in which they found noise, the share that seemed clean to either judge."""
+        """Of each class, the share that seemed clean to either judge."""
+        self._recognised: list[float] = []
+        """Of each class, how much of what was held back was recognised, as a share of what was taught."""
         self._first_weights: dict[str, Tensor] = {}
 
     def _own_state(self) -> dict[str, Any]:
-        return {"shares": self._shares, "first_weights": self._first_weights}
+        return {"shares": self._shares, "recognised": self._recognised, "first_weights": self._first_weights}
 
     def _restore_own_state(self, own: Mapping[str, Any]) -> None:
         self._shares = {name: list(shares) for name, shares in own["shares"].items()}
+        self._recognised = list(own["recognised"])
         self._first_weights = dict(own["first_weights"])
 
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
         seen = [*self.memory, *classes]
         own = {label: new.of_class(label) for label in classes}
-        scouting = min(self.options.scout_epochs, self.training.epochs)
+        everything = self._with_memory(new)
         third = math.ceil(self.training.epochs / 3)
+        enough = math.ceil(self.options.scout_steps * self.training.batch_size / max(1, len(everything)))
+        scouting = min(max(self.options.scout_epochs, min(enough, third)), self.training.epochs)
         trusting = min(self.options.trusted_epochs, third, self.training.epochs - scouting)
         before = copy.deepcopy(self.network.model.state_dict())
         if self.options.fresh_scout:
             self._first_weights = self._first_weights or before
             self.network.model.load_state_dict(self._first_weights)
-        margins = _MeanMargins(own, scouting, self.network.device)
-        for _ in self._trained("scouting", scouting, self._with_memory(new), augmented=False):
+        margins = _Means(own, scouting, self.network.device)
+        for _ in self._trained("scouting", scouting, everything, augmented=False):
             margins.add(self._margins(own, seen))
         with self._timed_selection():
-            looks = self._looks(own, margins.mean)
-            self._note(looks, "scout")
-            odds = {label: look.odds for label, look in looks.items()}
-            self.memory.update(self._passed(own, odds, self.options.better_part))
+            scores = self._judged(own, margins.values, "scout")
+            taught = self._best(own, scores, self.options.better_part)
+            self.memory.update({label: samples[taught[label]] for label, samples in own.items()})
         if self.options.unlearn:
             self.network.model.load_state_dict(before)
-        margins = _MeanMargins(own, trusting, self.network.device)
+        margins = _Means(own, trusting, self.network.device)
+        recognised = _Means(own, trusting - trusting // 2, self.network.device)
         for epoch in self._trained("what passed", trusting, self.remembered()):
             if self.options.wake and epoch == trusting // 3:
                 self._wake(own)
-            margins.add(self._margins(own, seen))
+            now = self._margins(own, seen)
+            margins.add(now)
+            if epoch >= trusting // 2:
+                recognised.add({label: (margin > 0).float() for label, margin in now.items()})
         with self._timed_selection():
-            if self.options.second_look and trusting:
-                looks = self._looks(own, margins.mean)
-                self._note(looks, "learner")
-                odds = {label: odds[label] + look.odds for label, look in looks.items()}
-            for label, samples in self._passed(own, odds, 1.0).items():
-                self.memory[label] = samples
-                if len(samples):  # under heavy noise it may be that no image was given this label
-                    coreset = self._select(samples)
-                    self.memory[label] = self._weighted(samples[coreset.indices], coreset)
+            if trusting:
+                self._ask(recognised.values, taught)
+                if self.options.second_look:
+                    again = self._judged(own, margins.values, "learner")
+                    scores = {label: scores[label] + again[label] for label in own}
+            best = self._best(own, scores, 1.0)
+            for label, samples in own.items():
+                passed = samples[best[label]]
+                self.memory[label] = passed
+                if len(passed):  # under heavy noise it may be that no image was given this label
+                    coreset = self._select(passed)
+                    self.memory[label] = self._weighted(passed[coreset.indices], coreset)
             self._review()
         self._learn_memories(self.training.epochs - scouting - trusting)
 
-    def _passed(self, own: dict[int, Samples], odds: dict[int, Tensor], part: float) -> dict[int, Samples]:
-        """The share of each class that is clean as far as is known, best odds first; of that, the better part."""
-        if not any(self._shares.values()):
-            return own
-        share = part * min(map(_mean, self._shares.values()))
-        passed = {}
+    def _best(self, own: dict[int, Samples], scores: dict[int, Tensor], part: float) -> dict[int, Tensor]:
+        """Where the best part of each class is, of what is clean as far as is known."""
+        share = part * (min(map(_mean, self._shares.values())) if self._noise_is_found() else 1.0)
+        found = {}
         for label, samples in own.items():
             count = max(self.training.memory_per_class, math.ceil(share * len(samples)))
-            best = odds[label].argsort(descending=True, stable=True)[:count]
-            passed[label] = samples[best.sort().values.to(samples.labels.device)]
-        return passed
+            best = scores[label].argsort(descending=True, stable=True)[:count]
+            found[label] = best.sort().values.to(samples.labels.device)
+        return found
 
-    def _note(self, looks: dict[int, _Look], judge: str) -> None:
-        """Remember how many samples seemed clean to a judge."""
-        shares = self._shares[judge]
-        if judge == "learner" and not self._shares["scout"]:
-            return  # where the scout saw none, noise that the learner sees is of its own making
-        for look in looks.values():
-            if look.clean_share is not None:
-                shares.append(min(look.clean_share, _mean(shares)) if look.at_most else look.clean_share)
+    def _judged(self, own: dict[int, Samples], margins: dict[int, Tensor], judge: str) -> dict[int, Tensor]:
+        """How much there is to be said for each sample, on the CPU; how many seem clean to this judge is remembered."""
+        looks = {label: self._look(samples, margins[label]) for label, samples in own.items() if len(samples)}
+        self._shares[judge] += [share for _, share in looks.values()]
+        return {label: looks[label][0] if len(samples) else torch.zeros(0) for label, samples in own.items()}
 
-    def _looks(self, own: dict[int, Samples], margins: dict[int, Tensor]) -> dict[int, _Look]:
-        return {label: self._look(samples, margins[label], len(own) == 1) for label, samples in own.items()}
+    def _look(self, samples: Samples, margin: Tensor) -> tuple[Tensor, float]:
+        """The same for one class."""
+        numbers = [(MARGIN_COUNTS, margin.cpu())] if self.options.margin else []
+        if self.options.crowding:
+            numbers.append((1.0, crowding(self._points(samples), NEIGHBOURS).cpu()))
+        score = odds = torch.zeros(len(samples), dtype=torch.float64)
+        for weight, number in numbers:
+            score = score + weight * _standardised(number.double())
+            odds = odds + upper_kind(number).logit(1e-6).clamp(-SURE, SURE)
+        return score, float((odds >= 0).double().mean())
 
-    def _look(self, samples: Samples, margin: Tensor, alone: bool) -> _Look:
-        """What is to be thought of the samples of one class."""
-        numbers = {"margin": margin.cpu()} if self.options.margin else {}
-        if alone and len(samples) and (self.options.crowd_size or self.options.crowding):
-            points = self._points(samples)
-            if self.options.crowd_size:
-                numbers["size"] = crowd_size(points, self._generator)
-            if self.options.crowding:
-                numbers["crowding"] = crowding(points, NEIGHBOURS).cpu()
-        odds, upper = torch.zeros(len(samples), dtype=torch.float64), {}
-        for name, number in numbers.items():
-            kinds = two_kinds(number)
-            # The ranks decide between samples whose odds are the same, as all far from the boundary have.
-            odds += kinds.upper.logit(1e-6).clamp(-SURE, SURE) + number.argsort().argsort() / (1000 * len(number))
-            if name != "crowding" and self._tells(kinds):
-                upper[name] = kinds.upper > 0.5
-        if not upper:
-            return _Look(odds, None)
-        share = float(torch.stack(list(upper.values())).all(dim=0).double().mean())
-        return _Look(odds, share, at_most=alone and self.options.crowd_size and "size" not in upper)
+    def _ask(self, recognised: dict[int, Tensor], taught: dict[int, Tensor]) -> None:
+        """Remember how much of what was held back the learner recognises."""
+        for label, share in recognised.items():
+            held_back = torch.ones_like(share, dtype=torch.bool).index_fill_(0, taught[label], False)
+            known = share[taught[label]].mean()
+            if int(held_back.sum()) >= FEWEST and known >= LEARNED:
+                self._recognised.append(float(share[held_back].mean() / known))
 
-    def _tells(self, kinds: TwoKinds) -> bool:
-        return kinds.apart >= self.options.apart + FEW / math.sqrt(max(1, len(kinds.upper)))
+    def _noise_is_found(self) -> bool:
+        return bool(self._recognised) and _mean(self._recognised) < self.options.recognised
 
     def _trained(self, name: str, epochs: int, samples: Samples | None, augmented: bool = True) -> Iterator[int]:
         """Train some epochs, if there is anything to train on; gives the number of each that is over."""
@@ -259,9 +264,9 @@ class Sift(Strategy):
         return mixed(samples, self._generator) if self.options.mixed else samples
 
     def _review(self) -> None:
-        """Forget what lies among the memories of one other class, once noise was found."""
+        """Forget what lies among the memories of one other class, if there is noise."""
         everything = self.remembered()
-        if not self.options.review or everything is None or not any(self._shares.values()):
+        if not self.options.review or everything is None or not self._noise_is_found():
             return
         voters = everything.labels[nearest(self._points(everything), VOTERS + 1)[1][:, 1:]]
         votes = functional.one_hot(voters, self.network.head_weight.shape[0]).sum(dim=1)
@@ -270,7 +275,7 @@ class Sift(Strategy):
         self.memory = {label: kept.of_class(label) for label in self.memory}
 
     def _points(self, samples: Samples) -> Tensor:
-        """What crowds and neighbours are looked for among: features and coarse pixels side by side."""
+        """What neighbours are looked for among: features and coarse pixels side by side."""
         features = functional.normalize(self.network.evaluate(samples.images)[0], dim=1)
         pixels = functional.adaptive_avg_pool2d(samples.images.float(), COARSE).flatten(1)
         return torch.cat([_of_spread_one(features), _of_spread_one(pixels)], dim=1)
@@ -285,34 +290,27 @@ class Sift(Strategy):
         return logits[:, label] - (logits[:, others].logsumexp(dim=1) if others else 0)
 
 
-class _MeanMargins:
-    """Margins on average over some epochs."""
+class _Means:
+    """What is seen of each sample, on average over some epochs."""
 
     def __init__(self, own: dict[int, Samples], epochs: int, device: torch.device) -> None:
-        self.mean = {label: torch.zeros(len(samples), device=device) for label, samples in own.items()}
+        self.values = {label: torch.zeros(len(samples), device=device) for label, samples in own.items()}
         self._epochs = epochs
 
-    def add(self, margins: dict[int, Tensor]) -> None:
-        """Those after one of these epochs."""
-        for label, values in margins.items():
-            self.mean[label] += values / self._epochs
-
-
-@dataclass(frozen=True)
-class _Look:
-    """What a look at the samples of a class showed."""
-
-    odds: Tensor
-    """That each is clean, as logarithms; the higher the better. On the CPU."""
-    clean_share: float | None
-    """How many seem clean, if noise was found."""
-    at_most: bool = False
-    """Whether noise was found by the margin alone, which is blind to future classes, so that fewer may be clean."""
+    def add(self, seen: dict[int, Tensor]) -> None:
+        """What was seen after one of these epochs."""
+        for label, values in seen.items():
+            self.values[label] += values / self._epochs
 
 
 def _mean(shares: list[float]) -> float:
     """The mean, or all."""
     return sum(shares) / len(shares) if shares else 1.0
+
+
+def _standardised(numbers: Tensor) -> Tensor:
+    """With mean 0 and spread 1."""
+    return (numbers - numbers.mean()) / numbers.std().nan_to_num().clamp(min=1e-12)
 
 
 def _of_spread_one(points: Tensor) -> Tensor:

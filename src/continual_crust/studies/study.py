@@ -27,7 +27,7 @@ from continual_crust.studies.paper import paper_tables
 REVISION = 3
 """Raised whenever the same configuration would come to another result than before, by more than rounding, so that old
 results are not mixed in."""
-METHOD_REVISIONS: dict[str, int] = {"sift": 2}
+METHOD_REVISIONS: dict[str, int] = {"sift": 3, "sift_oracle": 1}
 """The same for one method alone, so that results of all others remain: ``{"sift": 1}`` after its first change."""
 
 TRAINING_FIELDS = {field.name for field in fields(Training)} - {"memory_per_class"}
