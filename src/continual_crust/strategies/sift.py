@@ -24,9 +24,9 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              recognises of that, as a share of what it recognises of what it was taught, is known for all classes so
              far; where that is little on average, there is noise.
     judge    again, all of D, as the learner sees it now: no longer taught by noise, it sees better. What it has to say
-             is added to what the scout said. If there is noise, only a share of D passes, the best first: as many as seem
-             clean to the scout or to the learner, whichever believes less, on average over the classes so far. How
-             noisy D is comes out of the fits; nobody has to say. k of what passes, by any selector and at random
+             is added to what the scout said. If there is noise, only a share of D passes, the best first: as many as
+             seem clean to the scout or to the learner, whichever believes less, on average over the classes so far.
+             How noisy D is comes out of the fits; nobody has to say. k of what passes, by any selector and at random
              unless another is asked for, become the new class's memory.
     review   the memories of all classes, if there is noise: a sample among whose ten nearest neighbours eight or more
              are of one other class is forgotten. Noise of classes that were still to come shows now.
@@ -83,7 +83,7 @@ class SiftOptions:
     trusted_epochs: int = 20
     """Epochs on the better part of what passed, at most a third of all."""
     better_part: float = 0.8
-    """The share of what passed the scout, best first, that the learner is taught; the rest is held back to ask about."""
+    """The share of what passed the scout, best first, that the learner is taught; of the rest it is asked."""
     recognised: float = 0.65
     """Noise is found where less of what was held back is recognised, as a share of what was taught."""
     margin: bool = True
@@ -112,7 +112,8 @@ class SiftOptions:
     def __post_init__(self) -> None:
         if self.scout_epochs < 1 or self.scout_steps < 0 or self.trusted_epochs < 1 or not 0 < self.better_part <= 1:
             raise InputError(
-                "sift needs scout_epochs and trusted_epochs of 1 or more, scout_steps of 0 or more, a better_part in (0, 1]."
+                "sift needs scout_epochs and trusted_epochs of 1 or more, scout_steps of 0 or more and a better_part "
+                "in (0, 1]."
             )
         if not 0 <= self.shift < 1 or not 0 <= self.averaged <= 1:
             raise InputError("sift needs a shift from 0 to below 1 and averaged from 0 to 1.")
