@@ -133,7 +133,7 @@ def test_noise_is_found_where_it_is(noise: str, found: bool, few_digits: Dataset
 
 
 def test_what_there_is_to_be_said_for_a_sample(few_digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The margin counts double; the share is that of both kinds' odds together."""
+    """The margin counts double; what is of the upper kind by both seems clean."""
     strategy = sift(few_digits)
     samples = some_images(8)
     margin = torch.tensor([0.0, 0.1, 0.2, 0.3, 5.0, 5.1, 5.2, 5.3])
@@ -143,7 +143,7 @@ def test_what_there_is_to_be_said_for_a_sample(few_digits: Dataset, monkeypatch:
     score, share = strategy._look(samples, margin)
     expected = 2 * (margin - margin.mean()) / margin.std() + (near - near.mean()) / near.std()
     assert torch.allclose(score.float(), expected, atol=1e-4)
-    assert share == 5 / 8  # for the first and the last sample one number says yes and the other no
+    assert share == 3 / 8
 
 
 @pytest.mark.parametrize(("steps", "epochs"), [(0, 1), (5, 2), (10_000, 3)])

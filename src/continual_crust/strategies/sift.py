@@ -10,8 +10,7 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              Its crowding, how near its neighbours among D are in the network's eyes and in coarse pixels, tells the
              noise of future classes: the class itself is one large crowd, everything else many small ones.
              In units of their spreads and the margin twice, they are added up to what there is to be said for a sample.
-             To each, two normal distributions are fitted, which gives odds that a sample is of the upper kind; odds
-             multiply, and samples whose odds are above one seem clean.
+             To each, two normal distributions are fitted; what is of the upper kind by both seems clean.
     unlearn  the scout's weights are forgotten.
     learn    a few epochs on the better part of D, for which most is to be said, and the memories, by cross-entropy.
              Whatever the learner is taught is moved a little, anew in every epoch, so that it is hard to learn by
@@ -64,8 +63,6 @@ COARSE = 8
 """Rows and columns of the coarse picture in which neighbours are looked for, beside the features."""
 MARGIN_COUNTS = 2.0
 """How much more the margin counts than the crowding."""
-SURE = 4.0
-"""The logarithm of the highest odds that one number can give."""
 FEWEST, LEARNED = 5, 0.5
 """Samples held back, and the share recognised of those taught, with which a share recognised says anything."""
 VOTERS, ENOUGH = 10, 8
@@ -211,11 +208,11 @@ class Sift(Strategy):
         numbers = [(MARGIN_COUNTS, margin.cpu())] if self.options.margin else []
         if self.options.crowding:
             numbers.append((1.0, crowding(self._points(samples), NEIGHBOURS).cpu()))
-        score = odds = torch.zeros(len(samples), dtype=torch.float64)
+        score, clean = torch.zeros(len(samples), dtype=torch.float64), torch.ones(len(samples), dtype=torch.bool)
         for weight, number in numbers:
-            score = score + weight * _standardised(number.double())
-            odds = odds + upper_kind(number).logit(1e-6).clamp(-SURE, SURE)
-        return score, float((odds >= 0).double().mean())
+            score += weight * _standardised(number.double())
+            clean &= upper_kind(number) > 0.5
+        return score, float(clean.double().mean())
 
     def _ask(self, recognised: dict[int, Tensor], taught: dict[int, Tensor]) -> None:
         """Remember how much of what was held back the learner recognises."""
