@@ -111,15 +111,28 @@ def test_noise_is_found_where_little_of_what_was_held_back_is_recognised(few_dig
     strategy = sift(few_digits)
     taught = torch.arange(8)
     assert not strategy._noise_is_found()
-    strategy._ask({0: torch.tensor([1.0] * 8 + [0.0] * 4)}, {0: taught})  # too few to say anything
-    strategy._ask({0: torch.tensor([0.4] * 8 + [0.0] * 8)}, {0: taught})  # not even learned what it was taught
+    strategy._ask({0: torch.tensor([0.4] * 8 + [0.0] * 8)}, {0: taught}, {0: 0.6})  # has not even learned that
+    strategy._ask({0: torch.zeros(0)}, {0: taught[:0]}, {0: 0.6})
+    assert strategy._clean == []
+    strategy._ask({0: torch.tensor([1.0] * 8 + [0.0] * 4)}, {0: taught}, {0: 0.5})  # too few were held back
     assert strategy._recognised == []
-    strategy._ask({0: torch.tensor([0.5] * 8 + [0.1] * 8)}, {0: taught})
+    strategy._ask({0: torch.tensor([0.5] * 8 + [0.1] * 8)}, {0: taught}, {0: 0.4})
     assert strategy._recognised == [pytest.approx(0.2)]
+    assert strategy._clean == [pytest.approx((2 / 3 * 0.5) ** 0.5), pytest.approx((0.3 * 0.4) ** 0.5)]
     assert strategy._noise_is_found()
     for label in (1, 2):  # on average over all classes
-        strategy._ask({label: torch.ones(16)}, {label: taught})
+        strategy._ask({label: torch.ones(16)}, {label: taught}, {label: 1.0})
     assert not strategy._noise_is_found()
+
+
+def test_what_passes_is_the_share_that_seems_clean_if_there_is_noise(few_digits: Dataset) -> None:
+    strategy = sift(few_digits)
+    own, scores = {0: some_images(40)}, {0: torch.arange(40.0).flip(0)}
+    strategy._clean = [0.4, 0.6]
+    assert strategy._best(own, scores, 0.8)[0].tolist() == list(range(32))
+    strategy._recognised = [0.3]
+    assert strategy._best(own, scores, 0.8)[0].tolist() == list(range(16))
+    assert strategy._best(own, scores, 0.1)[0].tolist() == list(range(10))  # as many as are remembered
 
 
 @pytest.mark.parametrize(("noise", "found"), [("none", False), ("label:0.5", True)])

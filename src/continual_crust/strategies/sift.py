@@ -10,7 +10,6 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              Its crowding, how near its neighbours among D are in the network's eyes and in coarse pixels, tells the
              noise of future classes: the class itself is one large crowd, everything else many small ones.
              In units of their spreads and the margin twice, they are added up to what there is to be said for a sample.
-             To each, two normal distributions are fitted; what is of the upper kind by both seems clean.
     unlearn  the scout's weights are forgotten.
     learn    a few epochs on the better part of D, for which most is to be said, and the memories, by cross-entropy.
              Whatever the learner is taught is moved a little, anew in every epoch, so that it is hard to learn by
@@ -23,10 +22,11 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              recognises of that, as a share of what it recognises of what it was taught, is known for all classes so
              far; where that is little on average, there is noise.
     judge    again, all of D, as the learner sees it now: no longer taught by noise, it sees better. What it has to say
-             is added to what the scout said. If there is noise, only a share of D passes, the best first: as many as
-             seem clean to the scout or to the learner, whichever believes less, on average over the classes so far.
-             How noisy D is comes out of the fits; nobody has to say. k of what passes, by any selector and at random
-             unless another is asked for, become the new class's memory.
+             is added to what the scout said. If there is noise, only a share of D passes, the best first. How large,
+             nobody has to say. What is of the upper kind by both of the scout's numbers, when two normal distributions
+             are fitted to each, is too little; what the learner recognises is too much, as it may have been taught
+             some noise. So it is the geometric mean of both, on average over the classes so far. k of what passes, by
+             any selector and at random unless another is asked for, become the new class's memory.
     review   the memories of all classes, if there is noise: a sample among whose ten nearest neighbours eight or more
              are of one other class is forgotten. Noise of classes that were still to come shows now.
     learn    all epochs that are left, on the memories alone. The learner's weights are averaged over the last of them.
@@ -64,7 +64,7 @@ COARSE = 8
 MARGIN_COUNTS = 2.0
 """How much more the margin counts than the crowding."""
 FEWEST, LEARNED = 5, 0.5
-"""Samples held back, and the share recognised of those taught, with which a share recognised says anything."""
+"""Samples held back, and the share recognised of those taught, with which the learner can be asked."""
 VOTERS, ENOUGH = 10, 8
 """Neighbours that are asked about a memory, and how many of one other class make it be forgotten."""
 
@@ -127,18 +127,17 @@ class Sift(Strategy):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._shares: dict[str, list[float]] = {"scout": [], "learner": []}
-        """Of each class, the share that seemed clean to either judge."""
+        self._clean: list[float] = []
+        """Of each class, the share that seemed clean."""
         self._recognised: list[float] = []
         """Of each class, how much of what was held back was recognised, as a share of what was taught."""
         self._first_weights: dict[str, Tensor] = {}
 
     def _own_state(self) -> dict[str, Any]:
-        return {"shares": self._shares, "recognised": self._recognised, "first_weights": self._first_weights}
+        return {"clean": self._clean, "recognised": self._recognised, "first_weights": self._first_weights}
 
     def _restore_own_state(self, own: Mapping[str, Any]) -> None:
-        self._shares = {name: list(shares) for name, shares in own["shares"].items()}
-        self._recognised = list(own["recognised"])
+        self._clean, self._recognised = list(own["clean"]), list(own["recognised"])
         self._first_weights = dict(own["first_weights"])
 
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
@@ -157,7 +156,7 @@ class Sift(Strategy):
         for _ in self._trained("scouting", scouting, everything, augmented=False):
             margins.add(self._margins(own, seen))
         with self._timed_selection():
-            scores = self._judged(own, margins.values, "scout")
+            scores, clean = self._judged(own, margins.values)
             taught = self._best(own, scores, self.options.better_part)
             self.memory.update({label: samples[taught[label]] for label, samples in own.items()})
         if self.options.unlearn:
@@ -173,9 +172,9 @@ class Sift(Strategy):
                 recognised.add({label: (margin > 0).float() for label, margin in now.items()})
         with self._timed_selection():
             if trusting:
-                self._ask(recognised.values, taught)
+                self._ask(recognised.values, taught, clean)
                 if self.options.second_look:
-                    again = self._judged(own, margins.values, "learner")
+                    again, _ = self._judged(own, margins.values)
                     scores = {label: scores[label] + again[label] for label in own}
             best = self._best(own, scores, 1.0)
             for label, samples in own.items():
@@ -189,7 +188,7 @@ class Sift(Strategy):
 
     def _best(self, own: dict[int, Samples], scores: dict[int, Tensor], part: float) -> dict[int, Tensor]:
         """Where the best part of each class is, of what is clean as far as is known."""
-        share = part * (min(map(_mean, self._shares.values())) if self._noise_is_found() else 1.0)
+        share = part * (_mean(self._clean) if self._noise_is_found() else 1.0)
         found = {}
         for label, samples in own.items():
             count = max(self.training.memory_per_class, math.ceil(share * len(samples)))
@@ -197,16 +196,17 @@ class Sift(Strategy):
             found[label] = best.sort().values.to(samples.labels.device)
         return found
 
-    def _judged(self, own: dict[int, Samples], margins: dict[int, Tensor], judge: str) -> dict[int, Tensor]:
-        """How much there is to be said for each sample, on the CPU; how many seem clean to this judge is remembered."""
-        looks = {label: self._look(samples, margins[label]) for label, samples in own.items() if len(samples)}
-        self._shares[judge] += [share for _, share in looks.values()]
-        return {label: looks[label][0] if len(samples) else torch.zeros(0) for label, samples in own.items()}
+    def _judged(
+        self, own: dict[int, Samples], margins: dict[int, Tensor]
+    ) -> tuple[dict[int, Tensor], dict[int, float]]:
+        """How much there is to be said for each sample, on the CPU, and what share of each class seems clean."""
+        looks = {label: self._look(samples, margins[label]) for label, samples in own.items()}
+        return {label: look[0] for label, look in looks.items()}, {label: look[1] for label, look in looks.items()}
 
     def _look(self, samples: Samples, margin: Tensor) -> tuple[Tensor, float]:
         """The same for one class."""
         numbers = [(MARGIN_COUNTS, margin.cpu())] if self.options.margin else []
-        if self.options.crowding:
+        if self.options.crowding and len(samples):
             numbers.append((1.0, crowding(self._points(samples), NEIGHBOURS).cpu()))
         score, clean = torch.zeros(len(samples), dtype=torch.float64), torch.ones(len(samples), dtype=torch.bool)
         for weight, number in numbers:
@@ -214,12 +214,15 @@ class Sift(Strategy):
             clean &= upper_kind(number) > 0.5
         return score, float(clean.double().mean())
 
-    def _ask(self, recognised: dict[int, Tensor], taught: dict[int, Tensor]) -> None:
-        """Remember how much of what was held back the learner recognises."""
+    def _ask(self, recognised: dict[int, Tensor], taught: dict[int, Tensor], clean: dict[int, float]) -> None:
+        """Remember how much the learner recognises of what was held back, and how much of a class seems clean."""
         for label, share in recognised.items():
-            held_back = torch.ones_like(share, dtype=torch.bool).index_fill_(0, taught[label], False)
             known = share[taught[label]].mean()
-            if int(held_back.sum()) >= FEWEST and known >= LEARNED:
+            if not known >= LEARNED:  # of no samples the mean is not a number
+                continue
+            self._clean.append(math.sqrt(clean[label] * float(share.mean())))
+            held_back = torch.ones_like(share, dtype=torch.bool).index_fill_(0, taught[label], False)
+            if int(held_back.sum()) >= FEWEST:
                 self._recognised.append(float(share[held_back].mean() / known))
 
     def _noise_is_found(self) -> bool:
@@ -302,8 +305,8 @@ class _Means:
 
 
 def _mean(shares: list[float]) -> float:
-    """The mean, or all."""
-    return sum(shares) / len(shares) if shares else 1.0
+    """The mean, or nothing."""
+    return sum(shares) / len(shares) if shares else 0.0
 
 
 def _standardised(numbers: Tensor) -> Tensor:
