@@ -113,12 +113,12 @@ def test_noise_is_found_where_little_of_what_was_held_back_is_recognised(few_dig
     assert not strategy._noise_is_found()
     strategy._ask({0: torch.tensor([0.4] * 8 + [0.0] * 8)}, {0: taught}, {0: 0.6})  # has not even learned that
     strategy._ask({0: torch.zeros(0)}, {0: taught[:0]}, {0: 0.6})
-    assert strategy._clean == []
+    assert strategy._clean_shares == []
     strategy._ask({0: torch.tensor([1.0] * 8 + [0.0] * 4)}, {0: taught}, {0: 0.5})  # too few were held back
     assert strategy._recognised == []
     strategy._ask({0: torch.tensor([0.5] * 8 + [0.1] * 8)}, {0: taught}, {0: 0.4})
     assert strategy._recognised == [pytest.approx(0.2)]
-    assert strategy._clean == [pytest.approx((2 / 3 * 0.5) ** 0.5), pytest.approx((0.3 * 0.4) ** 0.5)]
+    assert strategy._clean_shares == [pytest.approx((2 / 3 * 0.5) ** 0.5), pytest.approx((0.3 * 0.4) ** 0.5)]
     assert strategy._noise_is_found()
     for label in (1, 2):  # on average over all classes
         strategy._ask({label: torch.ones(16)}, {label: taught}, {label: 1.0})
@@ -128,7 +128,7 @@ def test_noise_is_found_where_little_of_what_was_held_back_is_recognised(few_dig
 def test_what_passes_is_the_share_that_seems_clean_if_there_is_noise(few_digits: Dataset) -> None:
     strategy = sift(few_digits)
     own, scores = {0: some_images(40)}, {0: torch.arange(40.0).flip(0)}
-    strategy._clean = [0.4, 0.6]
+    strategy._clean_shares = [0.4, 0.6]
     assert strategy._best(own, scores, 0.8)[0].tolist() == list(range(32))
     strategy._recognised = [0.3]
     assert strategy._best(own, scores, 0.8)[0].tolist() == list(range(16))
@@ -154,7 +154,8 @@ def test_what_there_is_to_be_said_for_a_sample(few_digits: Dataset, monkeypatch:
     monkeypatch.setattr(strategy, "_points", lambda samples: samples.images)
     monkeypatch.setattr("continual_crust.strategies.sift.crowding", lambda points, share: near)
     score, share = strategy._look(samples, margin)
-    expected = 2 * (margin - margin.mean()) / margin.std() + (near - near.mean()) / near.std()
+    expected = 2 * (margin - margin.mean()) / margin.std(correction=0)
+    expected += (near - near.mean()) / near.std(correction=0)
     assert torch.allclose(score.float(), expected, atol=1e-4)
     assert share == 3 / 8
 

@@ -127,17 +127,21 @@ class Sift(Strategy):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._clean: list[float] = []
+        self._clean_shares: list[float] = []
         """Of each class, the share that seemed clean."""
         self._recognised: list[float] = []
         """Of each class, how much of what was held back was recognised, as a share of what was taught."""
         self._first_weights: dict[str, Tensor] = {}
 
     def _own_state(self) -> dict[str, Any]:
-        return {"clean": self._clean, "recognised": self._recognised, "first_weights": self._first_weights}
+        return {
+            "clean_shares": self._clean_shares,
+            "recognised": self._recognised,
+            "first_weights": self._first_weights,
+        }
 
     def _restore_own_state(self, own: Mapping[str, Any]) -> None:
-        self._clean, self._recognised = list(own["clean"]), list(own["recognised"])
+        self._clean_shares, self._recognised = list(own["clean_shares"]), list(own["recognised"])
         self._first_weights = dict(own["first_weights"])
 
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
@@ -188,7 +192,7 @@ class Sift(Strategy):
 
     def _best(self, own: dict[int, Samples], scores: dict[int, Tensor], part: float) -> dict[int, Tensor]:
         """Where the best part of each class is, of what is clean as far as is known."""
-        share = part * (_mean(self._clean) if self._noise_is_found() else 1.0)
+        share = part * (_mean(self._clean_shares) if self._noise_is_found() else 1.0)
         found = {}
         for label, samples in own.items():
             count = max(self.training.memory_per_class, math.ceil(share * len(samples)))
@@ -205,8 +209,10 @@ class Sift(Strategy):
 
     def _look(self, samples: Samples, margin: Tensor) -> tuple[Tensor, float]:
         """The same for one class."""
+        if not len(samples):
+            return torch.zeros(0), 1.0
         numbers = [(MARGIN_COUNTS, margin.cpu())] if self.options.margin else []
-        if self.options.crowding and len(samples):
+        if self.options.crowding:
             numbers.append((1.0, crowding(self._points(samples), NEIGHBOURS).cpu()))
         score, clean = torch.zeros(len(samples), dtype=torch.float64), torch.ones(len(samples), dtype=torch.bool)
         for weight, number in numbers:
@@ -220,7 +226,7 @@ class Sift(Strategy):
             known = share[taught[label]].mean()
             if not known >= LEARNED:  # of no samples the mean is not a number
                 continue
-            self._clean.append(math.sqrt(clean[label] * float(share.mean())))
+            self._clean_shares.append(math.sqrt(clean[label] * float(share.mean())))
             held_back = torch.ones_like(share, dtype=torch.bool).index_fill_(0, taught[label], False)
             if int(held_back.sum()) >= FEWEST:
                 self._recognised.append(float(share[held_back].mean() / known))
@@ -311,7 +317,7 @@ def _mean(shares: list[float]) -> float:
 
 def _standardised(numbers: Tensor) -> Tensor:
     """With mean 0 and spread 1."""
-    return (numbers - numbers.mean()) / numbers.std().nan_to_num().clamp(min=1e-12)
+    return (numbers - numbers.mean()) / numbers.std(correction=0).clamp(min=1e-12)
 
 
 def _of_spread_one(points: Tensor) -> Tensor:
