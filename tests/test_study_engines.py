@@ -8,16 +8,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from continual_crust.errors import InputError
 from continual_crust.studies.engines import local_engine, ray_engine
 from continual_crust.studies.folder import StudyFolder, claimed
 from continual_crust.studies.result import RunResult
 from continual_crust.studies.study import find_study, parse_study
-from continual_crust.studies.work import Workplace, work_on
+from continual_crust.studies.work import Workplace, _meanwhile, work_on
 
 SMALL = """\
 id: small
@@ -260,3 +262,18 @@ def test_ray_gives_the_same_results_and_survives_a_killed_worker(folder: StudyFo
     assert [kind for kind in kinds if kind != "experience"] == ["done"] * 4
     assert kinds.count("experience") >= 4 * 9 - 2 * 9  # those told by the killed worker may be lost with it
     assert measured(folder.path) == reference
+
+
+def test_libraries_are_loaded_while_data_are_read() -> None:
+    reading, loaded = threading.Event(), threading.Event()
+
+    def load() -> None:
+        assert reading.wait(timeout=10)
+        loaded.set()
+
+    with _meanwhile(load):
+        reading.set()
+    assert loaded.is_set()
+    with pytest.raises(InputError, match="no such data"), _meanwhile(loaded.clear):
+        raise InputError("no such data")
+    assert not loaded.is_set()

@@ -47,7 +47,7 @@ class Adam:
     def _large(self) -> list[Tensor]:
         few = sum(parameter.numel() for parameter in self.parameters) < FILLING
         large = [parameter for parameter in self.parameters if parameter.numel() >= LARGE]
-        return large if few and large and _works(self.parameters[0].device) else []
+        return large if few and large and kernel_works(self.parameters[0].device) else []
 
     def forget_gradients(self) -> None:
         """Before the gradients of the next step."""
@@ -124,8 +124,8 @@ def kernels() -> ModuleType:
 
 
 @tried_once("Adam")
-def _works(device: torch.device) -> bool:
-    """The first step of a few numbers."""
+def kernel_works(device: torch.device) -> bool:
+    """Whether ours can be used on a device, by the first step of a few numbers."""
     ones, step = torch.ones(4, 8, device=device), torch.ones((), device=device)
     learned = kernels().Learned(ones.clone(), torch.zeros_like(ones), torch.zeros_like(ones))
     with torch.cuda.device(device):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import yaml
 
 from continual_crust.data import Dataset, load_dataset
 from continual_crust.errors import InputError
+from continual_crust.strategies import adam
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.folder import Runs, claimed
 from continual_crust.studies.memory import save_memory
@@ -56,7 +58,9 @@ def work_on(
             (target / CHECKPOINT).unlink(missing_ok=True)  # from one that was killed in its last moment
             return SKIPPED
         write_atomically(target / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
-        with _reading:
+        device = choose_device(place.device)
+        # A first kernel loads a GPU's compiler and libraries, which takes no less time than reading the data does.
+        with _meanwhile(partial(adam.kernel_works, device)), _reading:
             dataset = _dataset(config.dataset, place.data_root, place.download, config.image_size, config.crop)
         scalars = Scalars(target / "tensorboard", config.training.epochs) if place.tensorboard else None
 
@@ -75,7 +79,7 @@ def work_on(
         finished = execute(
             config,
             dataset,
-            choose_device(place.device),
+            device,
             observer=after_epoch if scalars is not None or stopped is not None else None,
             on_experience=scalars.before_experience if scalars is not None else None,
             after_experience=after_experience,
@@ -87,6 +91,17 @@ def work_on(
         finished.result.write(target / "result.json")
         (target / CHECKPOINT).unlink(missing_ok=True)
         return DONE
+
+
+@contextmanager
+def _meanwhile(action: Callable[[], object]) -> Iterator[None]:
+    """Do something in a thread of its own; it is over when the block is left."""
+    thread = threading.Thread(target=action)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 _reading = threading.Lock()
