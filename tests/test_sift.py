@@ -224,7 +224,7 @@ def test_epochs_and_parts_out_of_range(wrong: dict[str, float]) -> None:
         SiftOptions(**wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wrong", [{"shift": 1.0}, {"shift": -0.1}, {"averaged": 1.5}])
+@pytest.mark.parametrize("wrong", [{"shift": 1.0}, {"shift": -0.1}, {"averaged": 1.5}, {"recognised": -0.1}])
 def test_options_out_of_range(wrong: dict[str, float]) -> None:
-    with pytest.raises(InputError, match="a shift from 0 to below 1 and averaged from 0 to 1"):
+    with pytest.raises(InputError, match="a shift from 0 to below 1, and averaged and recognised from 0 to 1"):
         SiftOptions(**wrong)  # type: ignore[arg-type]

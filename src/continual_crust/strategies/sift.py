@@ -112,8 +112,8 @@ class SiftOptions:
                 "sift needs scout_epochs and trusted_epochs of 1 or more, scout_steps of 0 or more and a better_part "
                 "in (0, 1]."
             )
-        if not 0 <= self.shift < 1 or not 0 <= self.averaged <= 1:
-            raise InputError("sift needs a shift from 0 to below 1 and averaged from 0 to 1.")
+        if not 0 <= self.shift < 1 or not 0 <= self.averaged <= 1 or not 0 <= self.recognised <= 1:
+            raise InputError("sift needs a shift from 0 to below 1, and averaged and recognised from 0 to 1.")
 
 
 class Sift(Strategy):
