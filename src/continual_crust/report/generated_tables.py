@@ -37,7 +37,7 @@ from continual_crust.studies.result import write_atomically
 from continual_crust.studies.study import Study, run_id, shipped_studies
 
 PLACE = re.compile(r"(<!-- table: (?P<name>[^\n]*?) -->\n)(?P<old>.*?)(<!-- end of table -->)", re.DOTALL)
-OWN_STUDIES = ("surpass_", "beyond_")
+OWN_STUDIES = ("surpass_", "beyond_", "sift_")
 """How the ids of studies begin that have no table of the paper, but cells in the tables here."""
 
 
@@ -85,7 +85,7 @@ def available_tables(collected: Collected) -> Mapping[str, Callable[[], str]]:
         "elsewhere": partial(elsewhere_table, evidence),
     }
     tables |= {table.id: partial(comparison_tables, table, evidence) for table in papers}
-    tables |= {f"beyond {dataset}": partial(beyond_table, dataset, evidence) for dataset in DATASET_NAMES}
+    tables |= {f"beyond {dataset}": partial(beyond_table, dataset, evidence) for dataset in ("digits", *DATASET_NAMES)}
     with_runs = (study for study in studies.values() if not study.show)
     return tables | {f"study {study.id}": partial(_variants, study, evidence) for study in with_runs}
 
