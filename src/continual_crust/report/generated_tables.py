@@ -37,7 +37,7 @@ from continual_crust.studies.result import write_atomically
 from continual_crust.studies.study import Study, run_id, shipped_studies
 
 PLACE = re.compile(r"(<!-- table: (?P<name>[^\n]*?) -->\n)(?P<old>.*?)(<!-- end of table -->)", re.DOTALL)
-OWN_STUDIES = ("surpass_", "beyond_", "sift_")
+OWN_STUDIES = ("surpass_", "beyond_")
 """How the ids of studies begin that have no table of the paper, but cells in the tables here."""
 
 

@@ -64,7 +64,8 @@ COARSE = 8
 MARGIN_COUNTS = 2.0
 """How much more the margin counts than the crowding."""
 FEWEST, LEARNED = 5, 0.5
-"""Samples held back, and the share recognised of those taught, with which the learner can be asked."""
+"""Samples held back, and the share recognised of those taught, with which the learner can be asked; and of every class
+so many samples pass, whatever is to be said against them."""
 VOTERS, ENOUGH = 10, 8
 """Neighbours that are asked about a memory, and how many of one other class make it be forgotten."""
 
@@ -148,10 +149,10 @@ class Sift(Strategy):
         seen = [*self.memory, *classes]
         own = {label: new.of_class(label) for label in classes}
         everything = self._with_memory(new)
-        third = math.ceil(self.training.epochs / 3)
+        third = self.training.epochs // 3
         enough = math.ceil(self.options.scout_steps * self.training.batch_size / max(1, len(everything)))
-        scouting = min(max(self.options.scout_epochs, min(enough, third)), self.training.epochs)
-        trusting = min(self.options.trusted_epochs, third, self.training.epochs - scouting)
+        scouting = min(max(self.options.scout_epochs, enough), third)
+        trusting = min(self.options.trusted_epochs, third)
         before = copy.deepcopy(self.network.model.state_dict())
         if self.options.fresh_scout:
             self._first_weights = self._first_weights or before
@@ -195,7 +196,7 @@ class Sift(Strategy):
         share = part * (_mean(self._clean_shares) if self._noise_is_found() else 1.0)
         found = {}
         for label, samples in own.items():
-            count = max(self.training.memory_per_class, math.ceil(share * len(samples)))
+            count = max(FEWEST, math.ceil(share * len(samples)))
             best = scores[label].argsort(descending=True, stable=True)[:count]
             found[label] = best.sort().values.to(samples.labels.device)
         return found
@@ -278,7 +279,9 @@ class Sift(Strategy):
         voters = everything.labels[nearest(self._points(everything), VOTERS + 1)[1][:, 1:]]
         votes = functional.one_hot(voters, self.network.head_weight.shape[0]).sum(dim=1)
         votes.scatter_(1, everything.labels[:, None], 0)
-        kept = everything[votes.amax(dim=1) < ENOUGH]
+        outvoted = votes.amax(dim=1) >= ENOUGH
+        rare = everything.labels.bincount()[everything.labels] <= VOTERS
+        kept = everything[rare | ~outvoted]
         self.memory = {label: kept.of_class(label) for label in self.memory}
 
     def _points(self, samples: Samples) -> Tensor:
