@@ -18,17 +18,20 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              long, and makes the features of its images vanish instead. So if after a third of these epochs it still
              gives most of what passed another name, that output is cleared.
     ask      whether there is noise at all. What was held back came last, and the learner never saw it. If it is of the
-             class all the same, the learner recognises most of it; if it is something else, it does not. How much it
-             recognises of that, as a share of what it recognises of what it was taught, is known for all classes so
-             far; where that is little on average, there is noise.
-    judge    again, all of D, as the learner sees it now: no longer taught by noise, it sees better. What it has to say
-             is added to what the scout said. If there is noise, only a share of D passes, the best first. How large,
-             nobody has to say. What is of the upper kind by both of the scout's numbers, when two normal distributions
-             are fitted to each, is too little; what the learner recognises is too much, as it may have been taught
-             some noise. So it is the geometric mean of both, on average over the classes so far. k of what passes, by
-             any selector and at random unless another is asked for, become the new class's memory.
+             class all the same, the learner recognises most of it (by a margin above 0, in the second half of these
+             epochs); if it is something else, it does not. How much it recognises of that, as a share of what it
+             recognises of what it was taught, is known for all classes so far, but for those that it did not learn or
+             of which next to nothing was held back; where that is little on average, there is noise.
+    judge    again, all of D, as the learner saw it in these epochs: taught by less noise, it sees better. What it has
+             to say is added to what the scout said. If there is noise, only a share of D passes, the best first. How
+             large, nobody has to say. What is of the upper kind by both of the scout's numbers, when two normal
+             distributions are fitted to each, is too little; what the learner recognises is too much, as it may have
+             been taught some noise. So it is the geometric mean of both, on average over the classes so far. k of what
+             passes, or all if it is less, become the new class's memory: by any selector, at random unless another is
+             asked for.
     review   the memories of all classes, if there is noise: a sample among whose ten nearest neighbours eight or more
-             are of one other class is forgotten. Noise of classes that were still to come shows now.
+             are of one other class is forgotten, unless its class has no more than ten. Noise of classes that were
+             still to come shows now.
     learn    all epochs that are left, on the memories alone. The learner's weights are averaged over the last of them.
 
 Once noise is known, the better part is taken of what passes the scout, and not of all. Sift trains m + n epochs in all,
@@ -75,7 +78,7 @@ class SiftOptions:
     """Hyper-parameters of Sift, and what can be left out to see what it brings."""
 
     scout_epochs: int = 3
-    """Epochs of the scout, if these have scout_steps steps; else more, but at most a third of all."""
+    """Epochs of the scout, if these have scout_steps steps, else more; at most a third of all."""
     scout_steps: int = 400
     """Steps that a scout needs to see anything."""
     trusted_epochs: int = 20
