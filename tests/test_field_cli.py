@@ -430,6 +430,21 @@ def test_a_review_is_applied(
     assert zero.kept[[row[kept[2]], row[out[0]]]].all()
 
 
+def test_a_review_leaves_the_noise_of_the_last_batch(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image that a person brings back or moves is no batch of its own."""
+    before = learner_in(state)
+    out = [before.seen("0").names()[row] for row in np.flatnonzero(~before.seen("0").kept)]
+    review = marks(tmp_path / "r.csv", (out[0], "0", "right", ""), (out[1], "0", "other", "1"))
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    after = learner_in(state)
+    assert all(after.seen(label).kept.any() for label in ("0", "1"))
+    assert after.seen("1").mark[16] == RIGHT
+    assert before.noise_["0"] is not None
+    assert after.noise_ == before.noise_
+
+
 def test_marks_reach_the_training(
     state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,12 +59,13 @@ class ClassReport:
 
     label: Label
     images: int
-    """New ones."""
+    """New ones, less what a review brought back."""
     kept: int
     """In the memory now, new or old."""
     doubts: list[Doubt]
     """Of the new images, the most doubtful first."""
     noise: NoiseEstimate | None
+    """Of its last batch."""
 
 
 @dataclass(frozen=True)
@@ -293,7 +294,8 @@ class FieldLearner:
     def _reported(self, strategy: FieldCrust, batch: Batch, lesson: Lesson, label: int) -> ClassReport:
         """Write down what became of a class's images."""
         own, found = batch.of_class(label), lesson.assessments[label]
-        rows, fresh = batch.ids[own].numpy(), batch.ids[own][batch.new[own]].numpy()
+        # What a person vouched for came back by a review; it says nothing about a batch.
+        rows, fresh = batch.ids[own].numpy(), batch.ids[own][batch.new[own] & ~batch.pinned[own]].numpy()
         seen = copy.deepcopy(self.seen[label])
         if len(own):
             logits = strategy.logits(batch.rows, own)
@@ -315,7 +317,7 @@ class FieldLearner:
             )
             for row in doubtful[np.argsort(seen.score[doubtful], kind="stable")]
         ]
-        return ClassReport(self.labels[label], len(fresh), int(seen.kept.sum()), doubts, found.noise)
+        return ClassReport(self.labels[label], len(fresh), int(seen.kept.sum()), doubts, self.noise[label])
 
 
 def _checked_settings(plain: dict[str, Any]) -> Settings:
