@@ -263,6 +263,49 @@ def test_an_empty_class_folder_is_told(
     assert learner_in(tmp_path / "S").classes_.tolist() == ["0", "1"]
 
 
+def test_images_beside_the_class_folders_are_told(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = digit_folders(tmp_path / "images", digits)
+    write_images(images, numbers_of(digits, 2)[:3])
+    (images / "notes.txt").write_text("no image")
+    (images / "2.png folder").mkdir()
+    write_images(images / "2.png folder", numbers_of(digits, 2)[:8])
+    assert command(monkeypatch, "learn", tmp_path / "S", images, *QUICK) == 0
+    told = capsys.readouterr()
+    assert told.err == (
+        f"3 images lie in {images} itself, in no class folder, and so not learned; put them into one.\n"
+    )
+    assert "skipped" not in told.out
+
+
+def test_a_learner_among_the_images_is_not_learned(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wherever STATE lies inside DIR, its own files are no images and its folder is no class."""
+    images = digit_folders(tmp_path / "images", digits)
+    monkeypatch.chdir(images)
+    for state in ("S", "1/S", "learners/S"):
+        assert command(monkeypatch, "learn", state, ".", *QUICK) == 0
+        assert command(monkeypatch, "learn", state, images) == 0
+        assert command(monkeypatch, "predict", state, ".", "--format", "csv") == 0
+        told = capsys.readouterr()
+        assert "skipped" not in told.out + told.err
+        assert "no such class" not in told.err
+        assert learner_in(images / state).classes_.tolist() == ["0", "1"]
+        shutil.rmtree(images / state)
+
+
+def test_state_and_images_in_one_folder_are_refused(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = digit_folders(tmp_path / "images", digits)
+    monkeypatch.chdir(images)
+    assert command(monkeypatch, "learn", images, ".", *QUICK) == 2
+    assert capsys.readouterr().err.startswith("error: STATE and DIR are both .; give STATE a folder of its own")
+    assert sorted(path.name for path in images.iterdir()) == ["0", "1"]
+
+
 def test_a_first_learn_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "images" / "class").mkdir(parents=True)
     (tmp_path / "images" / "class" / "a.png").write_text("junk")

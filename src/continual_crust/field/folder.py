@@ -22,6 +22,8 @@ from continual_crust.field.state import told_as_unwritable
 
 CHUNK = 256
 """Files decoded at a time."""
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
+"""Of files that were likely meant to be learned."""
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -64,14 +66,20 @@ class Form:
         return decode(paths, (self.width, self.height), self.crop, self.channels == 3)
 
 
-def empty_classes(folder: Path, files: Sequence[ImageFile]) -> list[str]:
-    """Names of class folders in which there is no file."""
-    named = {readable(entry.name) for entry in visible(folder) if entry.is_dir()}
-    return sorted(named - {file.label for file in files})
+def empty_classes(folder: Path, files: Sequence[ImageFile], apart_from: Path) -> list[str]:
+    """Names of class folders in which there is no file; one that holds `apart_from` is none."""
+    state = apart_from.resolve()
+    folders = [entry for entry in visible(folder) if entry.is_dir() and not state.is_relative_to(entry.resolve())]
+    return sorted({readable(entry.name) for entry in folders} - {file.label for file in files})
 
 
-def image_files(folder: Path, label: str | None) -> list[ImageFile]:
-    """All files under a folder, in natural order.
+def stray_images(folder: Path) -> int:
+    """How many images lie beside the class folders."""
+    return sum(entry.suffix.lower() in IMAGE_SUFFIXES and not entry.is_dir() for entry in visible(folder))
+
+
+def image_files(folder: Path, label: str | None, apart_from: Path | None = None) -> list[ImageFile]:
+    """All files under a folder, in natural order, apart from those of one folder: a learner may be kept in there.
 
     With a label, the folder holds that one class. Without, it holds one folder for each class.
     """
@@ -81,14 +89,14 @@ def image_files(folder: Path, label: str | None) -> list[ImageFile]:
         if not label.strip():
             raise InputError("--label is empty; give the name of the class.")
         name = readable(label)
-        return [ImageFile(path, shown(path.relative_to(folder)), name) for path in files_under(folder)]
-    classes = [entry for entry in visible(folder) if entry.is_dir()]
+        return [ImageFile(path, shown(path.relative_to(folder)), name) for path in files_under(folder, apart_from)]
+    classes = [entry for entry in visible(folder) if entry.is_dir() and not _same(entry, apart_from)]
     if not classes:
         raise InputError(f"{folder} holds no class folders; if all its images are of one class, add --label NAME.")
     return [
         ImageFile(path, shown(path.relative_to(folder)), readable(entry.name))
         for entry in classes
-        for path in files_under(entry)
+        for path in files_under(entry, apart_from)
     ]
 
 
@@ -250,12 +258,17 @@ def _claim(handle: int, size: int) -> None:
         os.truncate(handle, size)
 
 
-def files_under(folder: Path) -> list[Path]:
-    """Files of a folder and the folders in it, less what operating systems leave there."""
+def files_under(folder: Path, apart_from: Path | None = None) -> list[Path]:
+    """Files of a folder and the folders in it, apart from one, less what operating systems leave there."""
     files = []
     for entry in visible(folder):
         if entry.is_dir():
-            files += [] if entry.is_symlink() else files_under(entry)
+            passed_over = entry.is_symlink() or _same(entry, apart_from)
+            files += [] if passed_over else files_under(entry, apart_from)
         else:
             files.append(entry)
     return files
+
+
+def _same(folder: Path, other: Path | None) -> bool:
+    return other is not None and folder.resolve() == other.resolve()

@@ -37,7 +37,7 @@ def predictions(
     learner = ContinualLearner.of_generation(generation, None, device)
     settings = learner.settings_
     form = Form(settings.channels, settings.height, settings.width, settings.crop)
-    files = [file for path in paths for file in (files_under(path) if path.is_dir() else [path])]
+    files = [file for path in paths for file in (files_under(path, apart_from=state) if path.is_dir() else [path])]
     for start in range(0, len(files), CHUNK):
         part = files[start : start + CHUNK]
         good = [(path, image) for path in part if (image := _image(form, path, skipped)) is not None]

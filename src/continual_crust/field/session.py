@@ -30,6 +30,7 @@ from continual_crust.field.folder import (
     empty_classes,
     form_of,
     image_files,
+    stray_images,
 )
 from continual_crust.field.inputs import Label
 from continual_crust.field.review import Review
@@ -91,9 +92,13 @@ class Session:
         image_size
             Height and width that were asked for.
         """
-        files = image_files(folder, label)
+        state = self.state.path
+        if folder.is_dir() and folder.resolve() == state.resolve():
+            raise InputError(f"STATE and DIR are both {folder}; give STATE a folder of its own, one that is new.")
+        files = image_files(folder, label, apart_from=state)
         if not files:
-            raise InputError(f"there is no file in {folder}; give a folder that holds images.")
+            where = folder if label is not None else f"the class folders of {folder}"
+            raise InputError(f"there is no file in {where}; give a folder that holds images.")
         with self.state.locked(), self._workplace() as cache:
             learner, notes = self._learner(asked, image_size)
             form = self._form(learner, files, image_size)
@@ -104,9 +109,14 @@ class Session:
                     f"{decoded.decoded_each_time} images do not fit the cache and are decoded each time; "
                     "a larger --cache-size would be faster."
                 )
-            if label is None and (empty := empty_classes(folder, files)):
+            if label is None and (empty := empty_classes(folder, files, apart_from=state)):
                 notes.append(
                     f"there is no file in {', '.join(empty[:3])}{', …' if len(empty) > 3 else ''}: no such class."
+                )
+            if label is None and (stray := stray_images(folder)):
+                images, them = ("image lies", "it") if stray == 1 else ("images lie", "them")
+                notes.append(
+                    f"{stray} {images} in {folder} itself, in no class folder, and so not learned; put {them} into one."
                 )
             good = decoded.good
             new = _unknown(learner, good, digests)
