@@ -19,8 +19,9 @@ from continual_crust.errors import InputError
 
 if TYPE_CHECKING:
     from continual_crust.studies.config import RunConfig
-    from continual_crust.studies.engines import Engine, Event
-    from continual_crust.studies.folder import StudyFolder
+    from continual_crust.studies.engines import Engine
+    from continual_crust.studies.folder import Runs, StudyFolder
+    from continual_crust.studies.study import Study
 
 app = typer.Typer(
     help="Run many configurations and keep what came out: list, show, run, status, collect, tables.",
@@ -92,23 +93,26 @@ def run(
 
     study, text = find_study(name)
     chosen = _engine(engine, workers, address, cpus, gpus, retries)
-    folder = StudyFolder.create(out / study.id, study, text)
     if study.show:
-        _show_samples(folder, data_root, download)
+        _show_samples(study, text, out / study.id, data_root, download)
         return
     if known is not None and not known.is_dir():
         console.print(Text(f"Nothing has been collected in {known} yet.", "dim"), soft_wrap=True)
     mine = _shard(_wanted(study.runs(), only, known), shard)
+    folder = StudyFolder(out / study.id, study)
     todo = [config for config in mine if folder.finished(config) is None]
+    if engine == "local":  # elsewhere the data may lie where the runs are done
+        _refuse_without_data(todo, folder, data_root, download)
+    advice = sharing_advice(device, workers, len(todo)) if engine == "local" and todo else None
+    StudyFolder.create(folder.path, study, text)
     plan = f": {len(mine)} runs, {len(mine) - len(todo)} done, {len(todo)} to do."
     console.print(Text.assemble((study.title, "bold"), plan), soft_wrap=True)
     console.print(f"[dim]{_forecast(folder, mine, todo)}[/dim]")
-    advice = sharing_advice(device, workers, len(todo)) if engine == "local" and todo else None
     if advice is not None:
         console.print(Text(advice, "dim"), soft_wrap=True)
     place = Workplace(folder.path.resolve(), data_root and data_root.resolve(), download, device, tensorboard)
     outcomes: Counter[str] = Counter()
-    problems: list[Event] = []
+    problems: Counter[str] = Counter()
     with progress_bar(console) as bar:
         overall = bar.add_task(study.id, total=len(todo))
         under_way: dict[str, TaskID] = {}
@@ -123,13 +127,16 @@ def run(
             outcomes[event.kind] += 1
             bar.advance(overall)
             if event.kind == "failed":
-                problems.append(event)
-                bar.console.print(Text(f"{event.run}: {event.problem}"), soft_wrap=True)
+                problems[event.problem] += 1
+                if problems[event.problem] == 1:  # the others that have it are counted
+                    bar.console.print(Text(f"{event.run}: {event.problem}"), soft_wrap=True)
     console.print(f"{outcomes['done']} done now, {outcomes['skipped']} done elsewhere, {outcomes['failed']} failed.")
-    console.print(Text(f"continual-crust report {folder.path}", "dim"), soft_wrap=True)
+    if outcomes["failed"] < len(mine):
+        console.print(Text(f"continual-crust report {folder.path}", "dim"), soft_wrap=True)
     if problems:
-        first = problems[0].problem.rstrip(".")
-        raise InputError(f"{len(problems)} of {len(todo)} runs failed ({first}); mend that and repeat.")
+        (problem, count), failed = problems.most_common(1)[0], outcomes["failed"]
+        why = problem.rstrip(".") if count == failed else f"{count} of them: {problem.rstrip('.')}"
+        raise InputError(f"{failed} of {len(todo)} runs failed ({why}); mend that and repeat.")
 
 
 @app.command()
@@ -187,6 +194,8 @@ def tables(
 
     if not collected.is_dir():
         raise InputError(f"there is no folder {collected}; give one that `study collect` filled.")
+    if not any(collected.glob("*.json")):
+        raise InputError(f"there are no results in {collected}; give a folder that `study collect` filled.")
     changed = write_tables(page, collected)
     console.print(Text.assemble("written to " if changed else "nothing new for ", (str(page), "bold")), soft_wrap=True)
 
@@ -203,14 +212,34 @@ def _wanted(runs: Iterable[RunConfig], only: str | None, known: Path | None) -> 
     return [config for run, config in fitting.items() if run not in rows]
 
 
-def _show_samples(folder: StudyFolder, data_root: Path | None, download: bool) -> None:
+def _refuse_without_data(todo: list[RunConfig], folder: Runs, data_root: Path | None, download: bool) -> None:
+    """Stop before anything is written where no run can be done for lack of data; where some can, they are."""
+    from continual_crust.data import check_dataset
+
+    missing = []
+    for name, config in {config.dataset: config for config in todo}.items():
+        try:
+            check_dataset(name, data_root, download=download, image_size=config.image_size, crop=config.crop)
+        except InputError as error:
+            missing.append(error)
+        else:
+            return
+    if not missing or any(folder.done_next_door(config) for config in todo):
+        return
+    for other in missing[:-1]:
+        console.print(Text(str(other)), soft_wrap=True)
+    raise missing[-1]
+
+
+def _show_samples(study: Study, text: str, path: Path, data_root: Path | None, download: bool) -> None:
     """A picture of some images of each class, for every data set of the study that can be read."""
     from continual_crust.data import load_dataset
     from continual_crust.report.figures import save
     from continual_crust.report.samples import sample_sheet
+    from continual_crust.studies.folder import StudyFolder
 
     missing = []
-    for name in folder.study.datasets:
+    for name in study.datasets:
         try:
             with console.status(f"reading {name}"):
                 dataset = load_dataset(name, data_root, download=download)
@@ -218,11 +247,11 @@ def _show_samples(folder: StudyFolder, data_root: Path | None, download: bool) -
             missing.append(name)
             console.print(Text(f"{name}: {error}"), soft_wrap=True)
             continue
-        picture = folder.path / f"samples-{name}.png"
+        picture = StudyFolder.create(path, study, text).path / f"samples-{name}.png"
         save(sample_sheet(dataset), picture)
         console.print(Text.assemble(("written to ", "dim"), str(picture)), soft_wrap=True)
     if missing:
-        raise InputError(f"{len(missing)} of {len(folder.study.datasets)} data sets could not be read; see above.")
+        raise InputError(f"{len(missing)} of {len(study.datasets)} data sets could not be read; see above.")
 
 
 def _engine(name: str, workers: int | None, address: str | None, cpus: float, gpus: float, retries: int) -> Engine:

@@ -2,7 +2,7 @@
 
 from continual_crust.data.noise import Noise, NoiseKind
 from continual_crust.data.samples import Dataset, Samples, Truth
-from continual_crust.data.sources import SOURCES, Source, load_dataset
+from continual_crust.data.sources import SOURCES, Source, check_dataset, load_dataset
 from continual_crust.data.stream import Experience, Stream
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "Source",
     "Stream",
     "Truth",
+    "check_dataset",
     "load_dataset",
 ]

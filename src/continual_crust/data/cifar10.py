@@ -29,11 +29,16 @@ _PIXEL_BYTES = 3 * 32 * 32
 _FILE_BYTES = _IMAGES_PER_FILE * (1 + _PIXEL_BYTES)
 
 
-def load(request: Request) -> Dataset:
-    """Read the six files, in ``root``, ``root/cifar10`` or the folder they are published in."""
+def find(request: Request) -> list[Path]:
+    """Where the six files are: in ``root``, ``root/cifar10`` or the folder they are published in."""
     root = request.root
     folders = [root / "cifar10" / _FOLDER, root / _FOLDER, root / "cifar10", root]
-    paths = locate(folders, (*_TRAIN, *_TEST), HOW_TO_GET)
+    return locate(folders, (*_TRAIN, *_TEST), HOW_TO_GET)
+
+
+def load(request: Request) -> Dataset:
+    """Read the six files."""
+    paths = find(request)
     train, test = _read(paths[: len(_TRAIN)]), _read(paths[len(_TRAIN) :])
     return assemble("cifar10", train, test, CLASS_NAMES, HOW_TO_GET)
 

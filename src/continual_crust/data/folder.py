@@ -25,14 +25,25 @@ LARGEST_SIDE = 224
 _LITTER = {"thumbs.db", "desktop.ini"}
 
 
+def find_folder(request: Request) -> list[Path]:
+    """Where ``train/CLASS/*`` and ``test/CLASS/*`` are: in ``root``."""
+    return locate([request.root], ("train", "test"), FOLDER_HOW_TO_GET)
+
+
 def load_folder(request: Request) -> Dataset:
-    """Read ``root/train/CLASS/*`` and ``root/test/CLASS/*``.
+    """Read what :func:`find_folder` finds.
 
     All images get one size: the one asked for, or else the most common among the training images, scaled down
     to at most 224 pixels; with `crop`, the largest square that every image has. They are in colour if any is.
     """
-    train, test = locate([request.root], ("train", "test"), FOLDER_HOW_TO_GET)
+    train, test = find_folder(request)
     return _load("folder", train, test, request, FOLDER_HOW_TO_GET)
+
+
+def find_mstar(request: Request) -> list[Path]:
+    """Where the chips of 17° and those of 15° elevation are."""
+    root = request.root
+    return locate([root / "mstar", root / "MSTAR", root], ("train_17deg", "test_15deg"), MSTAR_HOW_TO_GET)
 
 
 def load_mstar(request: Request) -> Dataset:
@@ -42,9 +53,7 @@ def load_mstar(request: Request) -> Dataset:
     scaling gives the class away by the grain of the picture. A `crop` does not, as long as it is no larger
     than the smallest chip, which is its default; a larger one is padded with black and gives it away again.
     """
-    root = request.root
-    folders = [root / "mstar", root / "MSTAR", root]
-    train, test = locate(folders, ("train_17deg", "test_15deg"), MSTAR_HOW_TO_GET)
+    train, test = find_mstar(request)
     if request.image_size is None and not request.crop:
         request = replace(request, image_size=LARGEST_SIDE)
     return _load("mstar", train, test, request, MSTAR_HOW_TO_GET, always_grey=True)

@@ -53,13 +53,15 @@ class IdxFiles:
     def _damaged(self) -> str:
         return f"remove it and get it again; {self.how_to_get}"
 
-    def load(self, request: Request) -> Dataset:
-        """Read the four files."""
+    def find(self, request: Request) -> list[Path]:
+        """Where the four files are."""
         root = request.root
         folders = [root / self.name, root / self.torchvision_name / "raw", root]
-        train_images, train_labels, test_images, test_labels = locate(
-            folders, _FILES, self.how_to_get, endings=(".gz", "")
-        )
+        return locate(folders, _FILES, self.how_to_get, endings=(".gz", ""))
+
+    def load(self, request: Request) -> Dataset:
+        """Read the four files."""
+        train_images, train_labels, test_images, test_labels = self.find(request)
         return assemble(
             self.name,
             (self._images(train_images), self._labels(train_labels)),

@@ -44,9 +44,23 @@ _FILES = {
 _MOST_IMAGES = 100_000
 
 
+def find(request: Request) -> tuple[Path, int]:
+    """The file of the size asked for, or the largest there is, in ``root/pathmnist`` or ``root``; and its size."""
+    if request.image_size is not None and request.image_size not in _FILES:
+        known = ", ".join(map(str, sorted(_FILES)))
+        raise InputError(f"pathmnist has no images of {request.image_size} pixels; choose among {known}.")
+    folders = [request.root / "pathmnist", request.root]
+    for size in [request.image_size] if request.image_size else _FILES:
+        try:
+            return locate(folders, [_FILES[size]], HOW_TO_GET)[0], size
+        except MissingData as error:
+            missing = error
+    raise missing
+
+
 def load(request: Request) -> Dataset:
-    """Read the file of the size asked for, or the largest there is, in ``root/pathmnist`` or ``root``."""
-    path, size = _choose(request)
+    """Read the file that was found."""
+    path, size = find(request)
     with told_as(f"{path} cannot be read", _DAMAGED), zipfile.ZipFile(path) as archive:
         train = _read_part(path, archive, "train", size, TRAIN_PER_CLASS)
         test = _read_part(path, archive, "test", size, TEST_PER_CLASS)
@@ -66,19 +80,6 @@ def download(request: Request) -> None:
     request.root.mkdir(parents=True, exist_ok=True)
     size = request.image_size or max(_FILES)
     medmnist.PathMNIST(split="test", root=str(request.root), size=size, download=True)
-
-
-def _choose(request: Request) -> tuple[Path, int]:
-    if request.image_size is not None and request.image_size not in _FILES:
-        known = ", ".join(map(str, sorted(_FILES)))
-        raise InputError(f"pathmnist has no images of {request.image_size} pixels; choose among {known}.")
-    folders = [request.root / "pathmnist", request.root]
-    for size in [request.image_size] if request.image_size else _FILES:
-        try:
-            return locate(folders, [_FILES[size]], HOW_TO_GET)[0], size
-        except MissingData as error:
-            missing = error
-    raise missing
 
 
 def _read_part(

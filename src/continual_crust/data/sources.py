@@ -29,6 +29,8 @@ class Source:
     load: Callable[[Request], Dataset]
     download: Callable[[Request], None] | None = None
     """Bring the files to the root, if there is a downloader."""
+    find: Callable[[Request], object] | None = None
+    """Look for its files without reading them, if it has any."""
     options: tuple[str, ...] = ()
     """Which of the options image_size and crop mean anything to it."""
 
@@ -48,6 +50,7 @@ SOURCES: dict[str, Source] = {
             MNIST.how_to_get,
             MNIST.load,
             MNIST.download,
+            MNIST.find,
         ),
         Source(
             "fashionmnist",
@@ -55,6 +58,7 @@ SOURCES: dict[str, Source] = {
             FASHION_MNIST.how_to_get,
             FASHION_MNIST.load,
             FASHION_MNIST.download,
+            FASHION_MNIST.find,
         ),
         Source(
             "cifar10",
@@ -62,12 +66,14 @@ SOURCES: dict[str, Source] = {
             cifar10.HOW_TO_GET,
             cifar10.load,
             cifar10.download,
+            cifar10.find,
         ),
         Source(
             "mstar",
             "about 5,170 radar images of vehicles, scaled to 224×224 grey pixels or cropped; 10 classes",
             folder.MSTAR_HOW_TO_GET,
             folder.load_mstar,
+            find=folder.find_mstar,
             options=("image_size", "crop"),
         ),
         Source(
@@ -76,6 +82,7 @@ SOURCES: dict[str, Source] = {
             pathmnist.HOW_TO_GET,
             pathmnist.load,
             pathmnist.download,
+            pathmnist.find,
             options=("image_size",),
         ),
         Source(
@@ -83,6 +90,7 @@ SOURCES: dict[str, Source] = {
             "your own images, in train/CLASS/ and test/CLASS/",
             folder.FOLDER_HOW_TO_GET,
             folder.load_folder,
+            find=folder.find_folder,
             options=("image_size", "crop"),
         ),
     )
@@ -122,6 +130,38 @@ def load_dataset(
     >>> load_dataset("digits").image_shape
     (1, 8, 8)
     """
+    source, request = _asked(name, root, download, image_size, crop)
+    try:
+        return source.load(request)
+    except MissingData:
+        if not download or source.download is None:
+            raise
+    with told_as(f"data set '{name}' could not be downloaded", source.how_to_get):
+        source.download(request)
+    return source.load(request)
+
+
+def check_dataset(
+    name: str,
+    root: Path | str | None = None,
+    *,
+    download: bool = False,
+    image_size: int | None = None,
+    crop: bool = False,
+) -> None:
+    """Refuse what :func:`load_dataset` would refuse before it reads anything: wrong options, and files not there.
+
+    Files that are missing are no reason with `download`.
+    """
+    source, request = _asked(name, root, download, image_size, crop)
+    if source.find is not None and not download:
+        source.find(request)
+
+
+def _asked(
+    name: str, root: Path | str | None, download: bool, image_size: int | None, crop: bool
+) -> tuple[Source, Request]:
+    """A source and what to ask of it."""
     if name not in SOURCES:
         raise unknown_name("data set", name, SOURCES)
     source = SOURCES[name]
@@ -135,12 +175,4 @@ def load_dataset(
         raise InputError(f"data set '{name}' cannot be downloaded; {source.how_to_get}.")
     if root is None and name == "folder":
         raise InputError(f"data set 'folder' needs to know which folder; {source.how_to_get}.")
-    request = Request(Path(root or DEFAULT_ROOT).expanduser(), image_size, crop)
-    try:
-        return source.load(request)
-    except MissingData:
-        if not download or source.download is None:
-            raise
-    with told_as(f"data set '{name}' could not be downloaded", source.how_to_get):
-        source.download(request)
-    return source.load(request)
+    return source, Request(Path(root or DEFAULT_ROOT).expanduser(), image_size, crop)

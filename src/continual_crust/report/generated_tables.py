@@ -47,6 +47,10 @@ def write_tables(page: Path, collected: Path) -> bool:
         old = page.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise InputError(f"cannot read the page {page}; give a Markdown file with places for tables.") from None
+    if "<!-- table:" not in old:
+        raise InputError(
+            f"{page} has no place for a table; mark one by '<!-- table: NAME -->' and '<!-- end of table -->'."
+        )
     new = with_tables(old, collected)
     if new != old:
         write_atomically(page, new)

@@ -35,21 +35,26 @@ class Runs:
             return None
         return result if wrong_with(result, config) is None else None
 
+    def done_next_door(self, config: RunConfig) -> Path | None:
+        """The folder of the same run in a neighbouring study, if one has finished it."""
+        for neighbour in self.path.parent.iterdir() if self.path.parent.is_dir() else ():
+            source = Runs(neighbour).run_folder(config)
+            there = neighbour != self.path and (source / "result.json").is_file()
+            if there and Runs(neighbour).finished(config) is not None:
+                return source
+        return None
+
     def adopt(self, config: RunConfig) -> bool:
         """Take over the same run from a neighbouring study, if one has finished it."""
-        target = self.run_folder(config)
-        for neighbour in self.path.parent.iterdir():
-            source = neighbour / "runs" / target.name
-            there = neighbour != self.path and (source / "result.json").is_file()
-            if not there or Runs(neighbour).finished(config) is None:
-                continue
-            target.mkdir(parents=True, exist_ok=True)
-            # The result last: it is what makes a run finished.
-            for name in ("config.yaml", "memory.npz", "result.json"):
-                if (source / name).is_file():
-                    write_atomically(target / name, (source / name).read_bytes())
-            return True
-        return False
+        source, target = self.done_next_door(config), self.run_folder(config)
+        if source is None:
+            return False
+        target.mkdir(parents=True, exist_ok=True)
+        # The result last: it is what makes a run finished.
+        for name in ("config.yaml", "memory.npz", "result.json"):
+            if (source / name).is_file():
+                write_atomically(target / name, (source / name).read_bytes())
+        return True
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,127 @@
+"""What `study run` and `study tables` refuse: one sentence each, before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from continual_crust.errors import InputError
+from field_images import command
+
+STUDY = """\
+id: tiny
+title: Small runs
+datasets: [DATASETS]
+methods: [naive]
+noise: {kind: label, levels: [0.0, 0.2, 0.4]}
+seeds: 2
+overrides: {phase1_epochs: 1, phase2_epochs: 0, first_classes: 9, batch_size: 500}
+"""
+PAGE = "<!-- table: verdicts -->\nold\n<!-- end of table -->\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+    return tmp_path
+
+
+def study_run(monkeypatch: pytest.MonkeyPatch, datasets: str, *arguments: object) -> int:
+    Path("tiny.yaml").write_text(STUDY.replace("DATASETS", datasets))
+    return command(
+        monkeypatch, "study", "run", "tiny.yaml", "--device", "cpu", "--workers", 1, "--out", "out", *arguments
+    )
+
+
+@pytest.mark.parametrize(
+    ("datasets", "arguments", "sentence"),
+    [
+        ("mnist", (), "there is no 'train-images-idx3-ubyte' in data/mnist"),
+        ("folder", (), "needs to know which folder"),
+        ("folder", ("--data-root", "nowhere"), "there is no 'train' in nowhere"),
+        ("pathmnist", (), "there is no 'pathmnist.npz' in data/pathmnist"),
+        ("mstar", ("--download",), "cannot be downloaded"),
+        ("digits", ("--only", "zzz"), "no run has an id like 'zzz'"),
+        ("digits", ("--shard", "3/2"), "--shard '3/2' is not I/N"),
+        ("digits", ("--device", "mps"), "no device 'mps'"),
+    ],
+)
+def test_what_cannot_be_run_is_one_sentence_and_leaves_nothing(
+    datasets: str,
+    arguments: tuple[str, ...],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert study_run(monkeypatch, datasets, *arguments) == 2
+    told = capsys.readouterr()
+    assert sentence in told.err
+    assert len(told.err.splitlines()) == 1
+    assert told.out == ""
+    assert not Path("out").exists()
+
+
+def test_every_data_set_that_is_missing_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert study_run(monkeypatch, "mnist, cifar10") == 2
+    told = capsys.readouterr()
+    assert [told.out.count("of mnist, gzipped"), told.err.count("CIFAR-10 binary version")] == [1, 1]
+    assert len((told.out + told.err).splitlines()) == 2
+
+
+def test_data_that_is_there_is_learned_and_what_is_missing_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert study_run(monkeypatch, "mnist, digits") == 2
+    told = capsys.readouterr()
+    assert told.out.count("there is no 'train-images-idx3-ubyte'") == 1
+    assert "6 done now, 0 done elsewhere, 6 failed." in told.out
+    assert "continual-crust report out/tiny" in told.out
+    assert "6 of 12 runs failed (there is no 'train-images-idx3-ubyte'" in told.err
+    assert len(list(Path("out").rglob("result.json"))) == 6
+
+
+def test_what_is_done_here_or_next_door_needs_no_data(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise InputError("the digits are gone.")
+
+    only = ("--only", "*-s0-*")
+    assert study_run(monkeypatch, "digits", *only) == 0
+    monkeypatch.setattr("continual_crust.data.check_dataset", gone)
+    monkeypatch.setattr("continual_crust.studies.work.load_dataset", gone)
+    assert study_run(monkeypatch, "digits", *only) == 0
+    (here / "out" / "tiny").rename(here / "out" / "neighbour")
+    assert study_run(monkeypatch, "digits", *only) == 0
+    assert "0 done now, 3 done elsewhere, 0 failed." in capsys.readouterr().out
+    assert study_run(monkeypatch, "digits", "--only", "*-s1-*") == 2
+    assert capsys.readouterr().err == "error: the digits are gone.\n"
+
+
+@pytest.mark.parametrize(
+    ("page", "results", "sentence"),
+    [
+        ("no place", "[\n\n]\n", "page.md has no place for a table"),
+        (PAGE, None, "there are no results in collected"),
+    ],
+)
+def test_tables_without_a_place_or_without_results_are_told(
+    page: str,
+    results: str | None,
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("page.md").write_text(page)
+    Path("collected").mkdir()
+    if results is not None:
+        Path("collected", "mnist-label.json").write_text(results)
+    assert command(monkeypatch, "study", "tables", "page.md", "--from", "collected") == 2
+    told = capsys.readouterr()
+    assert sentence in told.err
+    assert told.out == ""
+    assert Path("page.md").read_text() == page
