@@ -100,6 +100,7 @@ def test_the_demo_ends_in_a_page(tmp_path: Path) -> None:
         (["--dataset", "digits", "--method", "der", "--set", "alpha"], "has no value"),
         (["--dataset", "digits", "--method", "naive", "--selector", "crust"], "keeps no memory"),
         (["--dataset", "digits", "--min-cluster", "nan"], "min_cluster is nan"),
+        (["--dataset", "digits", "--pretrained"], "simple_cnn has no pretrained weights"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: list[str], sentence: str, tmp_path: Path) -> None:

@@ -147,6 +147,7 @@ def run(
     A run that was stopped goes on from its last experience when the command is repeated.
     """
     from continual_crust.data import SOURCES, Noise, load_dataset
+    from continual_crust.models import build_model
     from continual_crust.report.run_figures import write_run_figures
     from continual_crust.strategies import strategy_named
     from continual_crust.studies.config import RunConfig
@@ -204,6 +205,8 @@ def run(
     folder = out or Path("runs") / f"{dataset}-{method}-{str(parsed_noise).replace(':', '-')}-seed{seed}"
     with console.status(f"reading {dataset}"):
         data = load_dataset(dataset, data_root, download=download, image_size=image_size, crop=crop)
+    # What cannot be built is refused before there is a folder.
+    build_model(config.model, data.image_shape, data.classes, pretrained=config.pretrained)
     from continual_crust.progress import RunProgress, progress_bar
 
     with claimed(folder) as is_ours:
