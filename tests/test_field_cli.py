@@ -165,13 +165,16 @@ def test_every_kind_of_file_is_learned_or_reported(
         ("only junk", "none of 2 files is an image"),
         ("loose images", "add --label NAME"),
         ("empty label", "--label is empty"),
-        ("other memory", "was made with memory_per_class 6, not 7"),
+        ("other memory", "was made with memory_per_class (--memory) 6, not 7"),
+        ("other network", "was made with model simple_cnn, not resnet18; leave the option out"),
+        ("other epochs", "was made with phase1_epochs 2, not 3"),
         ("other size", "knows images of 8×8 pixels, not 16"),
         ("no such selector", "did you mean 'crust'"),
         ("bad device", "no device 'tpu'"),
         ("unreadable review", "cannot be read"),
-        ("foreign review", "never had an image 'x.png'"),
-        ("unknown class", "there is no class 'zwei'"),
+        ("foreign review", "r.csv, line 2: class '0' never had an image 'x.png'"),
+        ("foreign class", "r.csv, line 2: there is no class 'nine'"),
+        ("unknown class", "r.csv, line 2: there is no class 'zwei'"),
         ("state is a file", "cannot write to"),
         ("locked", "another process is learning"),
         ("out of memory", "not enough memory"),
@@ -194,7 +197,8 @@ def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
     for name in ("a.txt", "b.png"):
         (tmp_path / "junk" / "class" / name).write_text("junk")
     review = tmp_path / "r.csv"
-    row = "x.png,0,right," if case == "foreign review" else "0/0.png,0,other,zwei"
+    rows = {"foreign review": "x.png,0,right,", "foreign class": "x.png,nine,wrong,"}
+    row = rows.get(case, "0/0.png,0,other,zwei")
     review.write_text(f"file,class,mark,new_class\n{row}\n")
     two = ("--label", "two")
     arguments: dict[str, tuple[object, ...]] = {
@@ -206,11 +210,14 @@ def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
         "loose images": (new,),
         "empty label": (new, "--label", " "),
         "other memory": (new, *two, "-k", 7),
+        "other network": (new, *two, "--model", "resnet18"),
+        "other epochs": (new, *two, "-m", 3),
         "other size": (new, *two, "--image-size", 16),
         "no such selector": (new, *two, "--selector", "crus"),
         "bad device": (new, *two, "--device", "tpu"),
         "unreadable review": ("--review", tmp_path / "nowhere.csv"),
         "foreign review": ("--review", review),
+        "foreign class": ("--review", review),
         "unknown class": ("--review", review),
         "disk fills up": (new, *two, "--checkpoint", 0),
     }
@@ -241,12 +248,39 @@ def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
     assert sorted(path.name for path in state.iterdir()) == ["generations", "lock"]
 
 
+def test_options_that_say_what_was_chosen_are_taken(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing was asked for when it was made, so the network was chosen once and the epochs are for each batch."""
+    learner = ContinualLearner(memory_per_class=5, device="cpu")
+    learner.learn(np.concatenate([numbers_of(digits, 0)[:4], numbers_of(digits, 1)[:4]]), ["0"] * 4 + ["1"] * 4)
+    learner.save(tmp_path / "S")
+    new = write_images(tmp_path / "new", numbers_of(digits, 2)[:4])
+    for options in (("--model", "simple_cnn"), ("--model", "auto", "-k", 5)):
+        assert command(monkeypatch, "learn", tmp_path / "S", new, "--label", "2", *options) == 0
+    capsys.readouterr()
+    assert command(monkeypatch, "learn", tmp_path / "S", new, "--label", "2", "-m", 3) == 2
+    assert "was made with phase1_epochs chosen for each batch, not 3; leave the option out" in capsys.readouterr().err
+
+
+def test_commands_to_copy_are_quoted(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command(monkeypatch, "info", "S ätê") == 2
+    assert "make one with: continual-crust learn 'S ätê' DIR." in capsys.readouterr().err
+    state.rename("S ätê")
+    mixed = write_images(tmp_path / "mixed", np.concatenate([numbers_of(digits, digit)[20:40] for digit in (0, 1, 2)]))
+    assert command(monkeypatch, "learn", "S ätê", mixed, "--label", "2") == 0
+    assert "see them with: continual-crust review 'S ätê'\n" in capsys.readouterr().out
+
+
 def test_predicting_nothing_is_one_sentence(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(monkeypatch, "predict", state, tmp_path / "nowhere.png") == 2
     told = capsys.readouterr()
-    assert "nowhere.png cannot be read (No such file or directory)" in told.err
+    assert f"  there is no file {tmp_path / 'nowhere.png'}; check the path.\n" in told.err
     assert told.err.endswith("error: none of the files could be read as an image; see above.\n")
     (tmp_path / "empty").mkdir()
     assert command(monkeypatch, "predict", state, tmp_path / "empty") == 2
@@ -264,14 +298,12 @@ def test_an_empty_class_folder_is_told(
 
 
 def test_images_beside_the_class_folders_are_told(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images = digit_folders(tmp_path / "images", digits)
     write_images(images, numbers_of(digits, 2)[:3])
     (images / "notes.txt").write_text("no image")
-    (images / "2.png folder").mkdir()
-    write_images(images / "2.png folder", numbers_of(digits, 2)[:8])
-    assert command(monkeypatch, "learn", tmp_path / "S", images, *QUICK) == 0
+    assert command(monkeypatch, "learn", state, images) == 0
     told = capsys.readouterr()
     assert told.err == (
         f"3 images lie in {images} itself, in no class folder, and so not learned; put them into one.\n"
@@ -280,19 +312,24 @@ def test_images_beside_the_class_folders_are_told(
 
 
 def test_a_learner_among_the_images_is_not_learned(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: tuple[Path, Path],
+    digits: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Wherever STATE lies inside DIR, its own files are no images and its folder is no class."""
     images = digit_folders(tmp_path / "images", digits)
     monkeypatch.chdir(images)
     for state in ("S", "1/S", "learners/S"):
-        assert command(monkeypatch, "learn", state, ".", *QUICK) == 0
-        assert command(monkeypatch, "learn", state, images) == 0
+        shutil.copytree(made[0], images / state)
+        for folder in (".", images):
+            assert command(monkeypatch, "learn", state, folder) == 0
         assert command(monkeypatch, "predict", state, ".", "--format", "csv") == 0
         told = capsys.readouterr()
         assert "skipped" not in told.out + told.err
         assert "no such class" not in told.err
-        assert learner_in(images / state).classes_.tolist() == ["0", "1"]
+        assert told.out.count("Nothing new to learn.\n") == 2
         shutil.rmtree(images / state)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -212,7 +213,8 @@ def _print_doubts(label: object, doubts: Sequence[Any], state: Path) -> None:
         instead = f"rather '{doubt.other}' ({doubt.other_probability:.0%})" if likely else "unlike the others"
         _say(f"  {doubt.name}  label right: {doubt.score:.0%}; {instead}")
     if len(doubts) > SHOWN:
-        _say(f"  … and {len(doubts) - SHOWN} more; see them with: continual-crust review {state}")
+        command = f"continual-crust review {shlex.quote(str(state))}"
+        _say(f"  … and {len(doubts) - SHOWN} more; see them with: {command}")
 
 
 def _print_reviewed(outcome: Outcome) -> None:

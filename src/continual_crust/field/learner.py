@@ -288,4 +288,10 @@ class ContinualLearner:
 def _check_shape(pixels: Bytes, settings: Settings) -> None:
     if pixels.shape[1:] != settings.image_shape:
         given, wanted = ("×".join(map(str, shape)) for shape in (pixels.shape[1:], settings.image_shape))
-        raise InputError(f"images are {given} (channels, height, width) but the learner knows {wanted}; resize them.")
+        remedies = ["resize them"] if pixels.shape[2:] != settings.image_shape[1:] else []
+        if pixels.shape[1] != settings.channels:
+            kind = {1: "grey", 3: "colour"}.get(settings.channels, f"{settings.channels} channels")
+            remedies.append(f"convert them to {kind}")
+        raise InputError(
+            f"images are {given} (channels, height, width) but the learner knows {wanted}; {' and '.join(remedies)}."
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,5 +57,6 @@ def _image(form: Form, path: Path, skipped: list[Skipped]) -> object:
     try:
         return form.decoded([path])[0]
     except InputError as error:
-        skipped.append(Skipped(shown(path), str(error)))
+        why = str(error) if os.path.lexists(path) else f"there is no file {path}; check the path."
+        skipped.append(Skipped(shown(path), why))
         return None

@@ -47,9 +47,9 @@ class Review:
 
     def apply(self, mark: Mark) -> None:
         """Write one mark down, if it says anything new."""
-        index = self._class(mark.label)
+        index = self._class(mark.label, mark)
         seen, row = self._record(index), self._row(index, mark)
-        target = index if mark.new_label is None else self._class(mark.new_label)
+        target = index if mark.new_label is None else self._class(mark.new_label, mark)
         elsewhere = dict(self._moved_to(index, row)) if seen.mark[row] == OTHER else {}
         if seen.mark[row] == mark.mark and (mark.mark != OTHER or target in elsewhere):
             return
@@ -148,9 +148,9 @@ class Review:
         assert self._learner.strategy is not None
         return self._learner.strategy.memory
 
-    def _class(self, name: str) -> int:
+    def _class(self, name: str, mark: Mark) -> int:
         if name not in self._names:
-            raise unknown_name("class", name, self._names)
+            raise InputError(f"{mark.where}: {unknown_name('class', name, self._names)}")
         return self._names[name]
 
     def _row(self, index: int, mark: Mark) -> int:
@@ -158,7 +158,8 @@ class Review:
             self._rows[index] = {name: row for row, name in enumerate(self._read(index).names())}
         if mark.file not in self._rows[index]:
             raise InputError(
-                f"class '{mark.label}' never had an image '{mark.file}'; is this a review of another STATE?"
+                f"{mark.where}: class '{mark.label}' never had an image '{mark.file}'; "
+                "is this a review of another STATE?"
             )
         return self._rows[index][mark.file]
 

@@ -27,6 +27,8 @@ class Mark:
     mark: int
     """`RIGHT`, `WRONG` or `OTHER` of `continual_crust.field.seen`."""
     new_label: str | None
+    where: str
+    """File and line, for errors."""
 
 
 def read_review(path: Path) -> list[Mark]:
@@ -48,7 +50,7 @@ def parse_review(text: str, where: str) -> list[Mark]:
     """The marks in a text; `where` it comes from is told in errors.
 
     >>> parse_review("file,class,mark,new_class\\n1.png,cat,other,dog\\n", "here")
-    [Mark(file='1.png', label='cat', mark=3, new_label='dog')]
+    [Mark(file='1.png', label='cat', mark=3, new_label='dog', where='here, line 2')]
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     marks = []
@@ -75,4 +77,4 @@ def _mark(row: list[str], where: str) -> Mark:
         raise InputError(f"{where}: mark '{word}' {needs}; mend or remove the line.")
     if word == "other" and new_label == label:
         raise InputError(f"{where} moves {file} to the class it is in; mend or remove the line.")
-    return Mark(file, label, MARKS[word], new_label or None)
+    return Mark(file, label, MARKS[word], new_label or None, where)

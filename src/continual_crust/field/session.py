@@ -8,6 +8,7 @@ known already are not learned twice, so repeating a command that had ended chang
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from continual_crust.errors import InputError
+from continual_crust.data.images import MOST_PIXELS
+from continual_crust.errors import InputError, told_name
 from continual_crust.field.checkpoint import Checkpoint, lesson_key
 from continual_crust.field.core import ClassReport, FieldLearner, Incoming
 from continual_crust.field.folder import (
@@ -92,6 +94,8 @@ class Session:
         image_size
             Height and width that were asked for.
         """
+        if image_size is not None and image_size**2 > MOST_PIXELS:
+            raise InputError(f"--image-size {image_size} is too large; give at most {math.isqrt(MOST_PIXELS)} pixels.")
         state = self.state.path
         if folder.is_dir() and folder.resolve() == state.resolve():
             raise InputError(f"STATE and DIR are both {folder}; give STATE a folder of its own, one that is new.")
@@ -170,10 +174,11 @@ class Session:
                 "leave out --image-size or start another STATE."
             )
         for name in sorted(asked):
-            ours, theirs = getattr(settings, name), getattr(wanted, name)
+            ours, theirs = settings.chosen(name), replace(settings, **{name: asked[name]}).chosen(name)
             if ours != theirs:
                 raise InputError(
-                    f"{what} was made with {name} {ours}, not {theirs}; leave the option out or start another STATE."
+                    f"{what} was made with {told_name(name)} {ours}, not {theirs}; leave the option out or start "
+                    "another STATE."
                 )
         return learner, [f"{said}; went on from generation {generation.number}." for said in generation.passed_over]
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from continual_crust.errors import InputError, check_types, unknown_name
+from continual_crust.errors import InputError, check_types, told_name, unknown_name
 from continual_crust.models import MODELS
 from continual_crust.selection.gradients import GradientSpace
 from continual_crust.selection.selectors import SelectorConfig
@@ -67,7 +67,7 @@ class Settings:
         self.selector_config()
         for name in ("memory_per_class", "batch_size"):
             if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; give a number of 1 or more.")
+                raise InputError(f"{told_name(name)} is {getattr(self, name)}; give a number of 1 or more.")
         for name in ("phase1_epochs", "phase2_epochs", "channels", "height", "width"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} is {getattr(self, name)}; give a number of 0 or more.")
@@ -94,6 +94,14 @@ class Settings:
         if self.model != "auto":
             return self.model
         return "simple_cnn" if max(self.height, self.width) <= SMALL_IMAGE and not self.pretrained else "resnet18"
+
+    def chosen(self, name: str) -> Any:
+        """What a setting comes to for the learner's images."""
+        if name == "model":
+            return self.model_name()
+        if name in ("phase1_epochs", "phase2_epochs"):
+            return getattr(self, name) or "chosen for each batch"
+        return getattr(self, name)
 
     def selector_config(self) -> SelectorConfig:
         """The selector."""

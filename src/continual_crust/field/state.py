@@ -25,7 +25,7 @@ pickle (`continual_crust.tensor_file` says why in this layout). The same learnin
     {
       "format": "continual-crust state",
       "version": 1,
-      "settings": {...},              what `ContinualLearner` was made with, and what it chose: model, image shape, ...
+      "settings": {...},              `continual_crust.field.settings`: what was asked for, and the images' shape
       "classes": [                    in the order in which they were learned; position = index used everywhere
         {"name": "cat", "seen": 120, "kept": 25, "looks_wrong": 31,
          "noise": {"estimate": 0.26, "low": 0.19, "high": 0.34}}     share of wrong labels in its last batch; or null
@@ -60,6 +60,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -171,7 +172,8 @@ class StateFolder:
             return Generation(generation.path, generation.manifest, generation.checksums, tuple(passed_over))
         if passed_over:
             raise InputError(f"no generation in {self.path} is whole: {passed_over[0]}; restore it from a copy.")
-        raise InputError(f"there is no learner in {self.path}; make one with: continual-crust learn {self.path} DIR.")
+        command = f"continual-crust learn {shlex.quote(str(self.path))} DIR"
+        raise InputError(f"there is no learner in {self.path}; make one with: {command}.")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
