@@ -98,7 +98,7 @@ def find_label_issues(
     >>> issues.indices.tolist(), issues.suggested.tolist()
     ([3, 1], [0, 1, 0, 1])
     """
-    given = torch.as_tensor(labels).detach().cpu()
+    given = _tensor(labels, "labels", "whole numbers 0, 1, … for the classes")
     if probabilities is not None and features is None and logits is None:
         likely = _checked(probabilities, "probabilities", given).double()
         _check_labels(given, likely.shape[1])
@@ -160,8 +160,16 @@ def _issues(labels: Tensor, for_it: Tensor, against_it: Tensor, rival: Tensor, t
     return LabelIssues(mask, indices, quality, torch.where(quality < 0.5, rival, labels))
 
 
+def _tensor(values: Numbers, name: str, wanted: str) -> Tensor:
+    try:
+        return torch.as_tensor(values).detach().cpu()
+    except (TypeError, ValueError):  # text, objects, rows of different lengths
+        kind = getattr(values, "dtype", type(values).__name__)
+        raise InputError(f"{name} are of type {kind}; give {wanted}.") from None
+
+
 def _checked(values: Numbers, name: str, labels: Tensor) -> Tensor:
-    tensor = torch.as_tensor(values).detach().cpu()
+    tensor = _tensor(values, name, "numbers")
     if labels.ndim != 1 or tensor.ndim != 2 or len(tensor) != len(labels):
         raise InputError(
             f"{name} have shape {tuple(tensor.shape)} and labels {tuple(labels.shape)}; give one row for each label."
