@@ -104,6 +104,14 @@ def test_a_read_only_folder_is_one_sentence(
     assert len(told.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("error", [OUT_OF_MEMORY, NO_MEMORY_HERE, MemoryError()])
+def test_the_remedy_for_too_little_memory_is_one_that_every_command_has(error: Exception) -> None:
+    told = trouble_of_the_machine(error)
+    assert told is not None
+    assert told.endswith("or fewer runs at a time.")
+    assert "--" not in told
+
+
 def test_what_is_a_bug_is_not_called_trouble() -> None:
     for error in (RuntimeError("shapes differ"), ValueError("out of memory"), BrokenPipeError(errno.EPIPE, "x")):
         assert trouble_of_the_machine(error) is None

@@ -283,10 +283,10 @@ def test_coresets_stay_cleaner_than_a_random_memory_and_learn_more(digits: Datas
         ({"phase1_epochs": -1}, "phase1_epochs is -1"),
         ({"phase1_epochs": 0, "phase2_epochs": 0}, "nothing would be learned"),
         ({"batch_size": 0}, "batch_size is 0"),
-        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
-        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"learning_rate": 0.0}, r"learning_rate \(--lr\) is 0.0"),
+        ({"learning_rate": float("nan")}, r"learning_rate \(--lr\) is nan"),
         ({"weight_decay": -1.0}, "weight_decay is -1.0"),
-        ({"memory_per_class": -5}, "memory_per_class is -5"),
+        ({"memory_per_class": -5}, r"memory_per_class \(--memory\) is -5"),
     ],
 )
 def test_impossible_training_is_refused(change: dict[str, float], sentence: str) -> None:

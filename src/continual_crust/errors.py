@@ -23,6 +23,8 @@ _REFUSALS = {
 """What operating systems say when it is not the program's fault."""
 KINDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a name"}
 """What to call a value of each type."""
+_OPTIONS = {"memory_per_class": "--memory", "learning_rate": "--lr"}
+"""Settings whose option on the command line is another word."""
 
 
 def trouble_of_the_machine(error: BaseException) -> str | None:
@@ -32,13 +34,22 @@ def trouble_of_the_machine(error: BaseException) -> str | None:
     'cannot read or write runs/result.json (No space left on device); make room or mend permissions, and repeat.'
     """
     if isinstance(error, MemoryError):
-        return "there is not enough memory for this; use smaller images, a smaller data set or fewer --workers."
+        return "there is not enough memory for this; use smaller images, a smaller data set, or fewer runs at a time."
     if isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in _OUT_OF_MEMORY):
-        return "the device has not enough memory for this; use a smaller batch size or images, or fewer --workers."
+        return "the device has not enough memory for this; use smaller batches or images, or fewer runs at a time."
     if isinstance(error, OSError) and error.errno in _REFUSALS:
         what = f"read or write {error.filename}" if error.filename else "write"
         return f"cannot {what} ({error.strerror}); make room or mend permissions, and repeat."
     return None
+
+
+def told_name(setting: str) -> str:
+    """What to call a setting in a sentence, for those who gave it in code or a file and on a command line alike.
+
+    >>> told_name("learning_rate"), told_name("batch_size")
+    ('learning_rate (--lr)', 'batch_size')
+    """
+    return f"{setting} ({_OPTIONS[setting]})" if setting in _OPTIONS else setting
 
 
 def check_types(settings: Any) -> None:
@@ -47,11 +58,11 @@ def check_types(settings: Any) -> None:
         value, wanted = getattr(settings, entry.name), type(entry.default)
         if isinstance(value, wanted) and not (isinstance(value, bool) and wanted is not bool):
             if isinstance(value, float) and not math.isfinite(value):
-                raise InputError(f"{entry.name} is {value}; give a finite number.")
+                raise InputError(f"{told_name(entry.name)} is {value}; give a finite number.")
             continue
         if wanted is float and isinstance(value, int) and not isinstance(value, bool):
             continue
-        raise InputError(f"{entry.name} is {value!r}; give {KINDS.get(wanted, 'another value')}.")
+        raise InputError(f"{told_name(entry.name)} is {value!r}; give {KINDS.get(wanted, 'another value')}.")
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

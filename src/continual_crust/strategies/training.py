@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from continual_crust.data.samples import Samples
-from continual_crust.errors import InputError, check_types, unknown_name
+from continual_crust.errors import InputError, check_types, told_name, unknown_name
 from continual_crust.randomness import PrivateRandomness
 from continual_crust.strategies.adam import Adam
 from continual_crust.strategies.losses import Loss
@@ -48,13 +48,14 @@ class Training:
         check_types(self)
         for name, least in (("phase1_epochs", 0), ("phase2_epochs", 0), ("memory_per_class", 0), ("batch_size", 1)):
             if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}; give a number of {least} or more.")
+                raise InputError(f"{told_name(name)} is {getattr(self, name)}; give a number of {least} or more.")
         if self.precision not in PRECISIONS:
             raise unknown_name("precision", self.precision, PRECISIONS)
         if self.epochs < 1:
             raise InputError("phase1_epochs and phase2_epochs are both 0; nothing would be learned.")
         if not 0 < self.learning_rate < float("inf"):
-            raise InputError(f"learning_rate is {self.learning_rate}; give a number above 0, for example 0.001.")
+            told = f"{told_name('learning_rate')} is {self.learning_rate}"
+            raise InputError(f"{told}; give a number above 0, for example 0.001.")
         if not 0 <= self.weight_decay < float("inf"):
             raise InputError(f"weight_decay is {self.weight_decay}; give 0 or more.")
 
