@@ -91,7 +91,8 @@ def test_the_demo_ends_in_a_page(tmp_path: Path) -> None:
         (["--dataset", "digits", "--model", "resnet"], "did you mean 'resnet18'"),
         (["--dataset", "digits", "--rule", "x"], "no selection rule 'x'"),
         (["--dataset", "digits", "--space", "output"], "no gradient space 'output'"),
-        (["--dataset", "digits", "--lr", "0"], "learning_rate is 0.0"),
+        (["--dataset", "digits", "--lr", "0"], "learning_rate (--lr) is 0.0"),
+        (["--dataset", "digits", "--memory", "-3"], "memory_per_class (--memory) is -3; give a number of 0 or more"),
         (["--dataset", "digits", "--download"], "cannot be downloaded"),
         (["--dataset", "mnist", "--data-root", "nowhere"], "nowhere"),
         (["--dataset", "folder"], "which folder"),
@@ -109,6 +110,21 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: list[str], sente
     assert done.stderr.startswith("error: ")
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--image-size", "100000"], "--image-size 100000 is too large; give at most 8000 pixels"),
+        (["--image-size", "8001"], "--image-size 8001 is too large"),
+        (["--image-size", "8000"], "no folder nowhere"),
+    ],
+)
+def test_learning_images_too_large_is_refused_at_once(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+    done = command("learn", "state", "nowhere", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
