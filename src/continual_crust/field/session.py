@@ -96,8 +96,6 @@ class Session:
         """
         if image_size is not None and image_size**2 > MOST_PIXELS:
             raise InputError(f"--image-size {image_size} is too large; give at most {math.isqrt(MOST_PIXELS)} pixels.")
-        if image_size is not None and image_size**2 > MOST_PIXELS:
-            raise InputError(f"--image-size {image_size} is too large; give at most {math.isqrt(MOST_PIXELS)} pixels.")
         state = self.state.path
         if folder.is_dir() and folder.resolve() == state.resolve():
             raise InputError(f"STATE and DIR are both {folder}; give STATE a folder of its own, one that is new.")
