@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from continual_crust.data import SOURCES, load_dataset
+from continual_crust.data import SOURCES, check_dataset, load_dataset
 from continual_crust.errors import InputError
 
 NAMES = ["digits", "mnist", "fashionmnist", "cifar10", "mstar", "pathmnist", "folder"]
@@ -65,6 +66,19 @@ def test_absent_files_are_one_sentence_that_says_what_to_do(name: str, tmp_path:
     assert "expected" in sentence
     assert sentence.endswith(".")
     assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_absent_is_known_before_anything_is_read(name: str, tmp_path: Path) -> None:
+    if name == "digits":
+        check_dataset(name, tmp_path)
+        return
+    with pytest.raises(InputError) as when_read:
+        load_dataset(name, tmp_path)
+    with pytest.raises(InputError, match=re.escape(str(when_read.value))):
+        check_dataset(name, tmp_path)
+    if SOURCES[name].download is not None:
+        check_dataset(name, tmp_path, download=True)
 
 
 def test_the_folder_data_is_meant_unless_another_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
