@@ -252,7 +252,7 @@ def test_options_that_say_what_was_chosen_are_taken(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing was asked for when it was made, so the network was chosen once and the epochs are for each batch."""
-    learner = ContinualLearner(memory_per_class=5, device="cpu")
+    learner = ContinualLearner(memory_per_class=5, phase2_epochs=1, device="cpu")
     learner.learn(np.concatenate([numbers_of(digits, 0)[:4], numbers_of(digits, 1)[:4]]), ["0"] * 4 + ["1"] * 4)
     learner.save(tmp_path / "S")
     new = write_images(tmp_path / "new", numbers_of(digits, 2)[:4])
@@ -273,6 +273,59 @@ def test_commands_to_copy_are_quoted(
     mixed = write_images(tmp_path / "mixed", np.concatenate([numbers_of(digits, digit)[20:40] for digit in (0, 1, 2)]))
     assert command(monkeypatch, "learn", "S ätê", mixed, "--label", "2") == 0
     assert "see them with: continual-crust review 'S ätê'\n" in capsys.readouterr().out
+
+
+def stopped_while_learning(state: Path, folder: Path, label: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Learn a folder until the second epoch, which never ends."""
+    epochs = []
+    epoch = Phase.epoch
+
+    def stop(self: Phase, *sets: Trainable) -> None:
+        epochs.append(1)
+        if len(epochs) == 2:
+            raise KeyboardInterrupt
+        epoch(self, *sets)
+
+    session = Session(StateFolder(state), "cpu", checkpoint_seconds=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(Phase, "epoch", stop)
+        with pytest.raises(KeyboardInterrupt):
+            session.learn_folder(folder, label, {})
+
+
+def test_a_lesson_that_was_stopped_is_told_and_given_up_only_for_another(
+    state: Path,
+    made: tuple[Path, Path],
+    digits: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    two, three = (write_images(tmp_path / str(digit), numbers_of(digits, digit)[:10]) for digit in (2, 3))
+    for given_up in (True, False):
+        stopped_while_learning(state, two, "two", monkeypatch)
+        lesson = f"the learning of {two} as 'two'"
+        assert command(monkeypatch, "info", state) == 0
+        assert capsys.readouterr().err == f"{lesson} has not ended; if it was stopped, repeat its command to go on.\n"
+        # Nothing new to learn is nothing to give it up for.
+        assert command(monkeypatch, "learn", state, made[1]) == 0
+        assert capsys.readouterr().err == ""
+        chosen = (three, "--label", "three") if given_up else (two, "--label", "two")
+        assert command(monkeypatch, "learn", state, *chosen) == 0
+        told = f"{lesson} had not ended and was given up; repeat its command if it is still wanted.\n"
+        assert capsys.readouterr().err == (told if given_up else "")
+        assert sorted(path.name for path in state.iterdir()) == ["generations", "lock"]
+
+
+def test_a_first_lesson_that_was_stopped_is_told(
+    made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped_while_learning(tmp_path / "new", made[1], None, monkeypatch)
+    assert command(monkeypatch, "info", tmp_path / "new") == 2
+    assert capsys.readouterr().err == (
+        f"error: there is no learner in {tmp_path / 'new'} yet: the learning of {made[1]} has not ended; "
+        "if it was stopped, repeat its command to go on.\n"
+    )
 
 
 def test_predicting_nothing_is_one_sentence(

@@ -162,9 +162,11 @@ def info(
     """Tell what a learner knows, what it keeps and how noisy its images seemed."""
     from continual_crust.field.persistence import noise_from
     from continual_crust.field.settings import Settings
-    from continual_crust.field.state import StateFolder
+    from continual_crust.field.state import NOT_ENDED, StateFolder
 
     generation = StateFolder(state).newest()
+    if lesson := StateFolder(state).unfinished():
+        _warn(f"{lesson} {NOT_ENDED}.")
     for sentence in generation.passed_over:
         _warn(f"{sentence}; this is generation {generation.number}.")
     settings = Settings.from_dict(generation.manifest["settings"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from continual_crust.field.core import FieldLearner, Incoming
@@ -34,10 +34,12 @@ class Checkpoint:
         Names the lesson; a file of another lesson is not used.
     every
         Seconds between two savings, at least.
+    about
+        What `StateFolder.unfinished` needs: the lesson in words, and the number of the generation it began from.
     """
 
-    def __init__(self, path: Path, key: str, every: float) -> None:
-        self._path, self._key, self._every = path, key, every
+    def __init__(self, path: Path, key: str, every: float, about: Mapping[str, str | int] | None = None) -> None:
+        self._path, self._key, self._every, self._about = path, key, every, about
         self._saved = time.monotonic()
 
     def save(self, strategy: FieldCrust, lesson: Lesson) -> None:
@@ -46,6 +48,7 @@ class Checkpoint:
             return
         content = {
             "key": self._key,
+            "about": self._about,
             "network": network_tensors(strategy),
             "lesson": lesson_tensors(lesson) | {f"optimizer.{k}": v for k, v in strategy.optimizer_state().items()},
             "numbers": lesson_numbers(lesson),

@@ -2,7 +2,8 @@
 
 It can be killed at any moment. What was there before is whole, and the same command goes on: images are read again,
 training continues at the last epoch that was saved (`checkpoint`), and the end is the same to the bit. Images that are
-known already are not learned twice, so repeating a command that had ended changes nothing.
+known already are not learned twice, so repeating a command that had ended changes nothing. Learning something else
+gives up what was not finished, and says so.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from continual_crust.field.folder import (
     empty_classes,
     form_of,
     image_files,
+    readable,
+    shown,
     stray_images,
 )
 from continual_crust.field.inputs import Label
@@ -139,7 +142,10 @@ class Session:
                     [thumbnails[at] for at in new],
                     {"source": str(folder.resolve()), "label": label, "skipped": len(skipped)},
                 )
-                reports = self._taught(learner, incoming, ())
+                lesson = f"the learning of {shown(folder.resolve())}"
+                lesson += "" if label is None else f" as '{readable(label)}'"
+                notes += self._given_up(lesson)
+                reports = self._taught(learner, incoming, (), lesson)
                 self.state.write(learner.files())
         return Outcome(reports, known, skipped, notes=notes)
 
@@ -156,7 +162,9 @@ class Session:
                 if not review.applied:
                     return Outcome(unreachable=unreachable, notes=notes)
                 also = sorted(review.emptied)
-                reports = self._taught(learner, incoming, also) if len(incoming.ids) or also else []
+                lesson = f"the review {shown(file.resolve())}"
+                notes += self._given_up(lesson)
+                reports = self._taught(learner, incoming, also, lesson) if len(incoming.ids) or also else []
                 self.state.write(learner.files())
         return Outcome(reports, marked=review.applied, unreachable=unreachable, notes=notes)
 
@@ -189,25 +197,32 @@ class Session:
         largest = LARGEST_PRETRAINED_SIDE if settings.pretrained else LARGEST_SIDE
         return form_of(files, image_size, largest, settings.crop, self.on_progress)
 
-    def _taught(self, learner: FieldLearner, incoming: Incoming, also: Sequence[int]) -> list[ClassReport]:
-        place = self.state.work / "checkpoint.safetensors"
-        checkpoint = Checkpoint(place, lesson_key(learner, incoming, also), self.checkpoint_seconds)
+    def _given_up(self, lesson: str) -> list[str]:
+        """What is to be said about a lesson that another one ends."""
+        unfinished = self.state.unfinished()
+        if unfinished in (None, lesson):
+            return []
+        return [f"{unfinished} had not ended and was given up; repeat its command if it is still wanted."]
+
+    def _taught(self, learner: FieldLearner, incoming: Incoming, also: Sequence[int], lesson: str) -> list[ClassReport]:
+        about: dict[str, str | int] = {"lesson": lesson, "generation": self.state.last_number()}
+        key = lesson_key(learner, incoming, also)
+        checkpoint = Checkpoint(self.state.checkpoint, key, self.checkpoint_seconds, about)
         return learner.learn(incoming, also, self.on_progress, checkpoint.resumed, checkpoint.save)
 
     @contextlib.contextmanager
     def _workplace(self) -> Iterator[Path]:
-        """A place for decoded images; all of `work` is cleared when the learning has ended well."""
+        """A place for decoded images; all of `work` is cleared unless there is a lesson in it that can go on."""
         cache = self.state.work / "images"
         with told_as_unwritable(self.state.path):
             self.state.work.mkdir(exist_ok=True)
         try:
             yield cache
-        except BaseException:
-            cache.unlink(missing_ok=True)
+        finally:
             with contextlib.suppress(OSError):
-                self.state.work.rmdir()
-            raise
-        shutil.rmtree(self.state.work, ignore_errors=True)
+                cache.unlink()
+            if self.state.unfinished() is None:
+                shutil.rmtree(self.state.work, ignore_errors=True)
 
 
 def _label(learner: FieldLearner, text: str) -> Label:

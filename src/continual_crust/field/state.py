@@ -74,9 +74,11 @@ from torch import Tensor
 from continual_crust.errors import InputError
 from continual_crust.field.seen import Seen
 from continual_crust.tensor_file import NotATensorFile, unpack
+from continual_crust.tensor_tree import unpack_tree
 
 FORMAT, VERSION = "continual-crust state", 1
 SUMS = "SHA256SUMS"
+NOT_ENDED = "has not ended; if it was stopped, repeat its command to go on"
 _NOISE = ("estimate", "low", "high")
 _NUMBER = re.compile(r"\d{6,12}")
 _SUM_LINE = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9._-]+)")
@@ -145,6 +147,23 @@ class StateFolder:
         """Where an unfinished `learn` keeps what it has done so far."""
         return self.path / "work"
 
+    @property
+    def checkpoint(self) -> Path:
+        """How far an unfinished `learn` has come."""
+        return self.work / "checkpoint.safetensors"
+
+    def unfinished(self) -> str | None:
+        """In words, the lesson that began after the newest generation and did not end, if any of it was saved."""
+        try:
+            about = unpack_tree(self.checkpoint.read_bytes())["about"]
+            return str(about["lesson"]) if about["generation"] == self.last_number() else None
+        except (OSError, NotATensorFile, KeyError, TypeError):
+            return None
+
+    def last_number(self) -> int:
+        """Of the newest generation, good or damaged; 0 where there is none."""
+        return max(self.numbers(), default=0)
+
     def numbers(self) -> list[int]:
         """Of all generations there are, good or damaged, rising."""
         try:
@@ -172,6 +191,8 @@ class StateFolder:
             return Generation(generation.path, generation.manifest, generation.checksums, tuple(passed_over))
         if passed_over:
             raise InputError(f"no generation in {self.path} is whole: {passed_over[0]}; restore it from a copy.")
+        if lesson := self.unfinished():
+            raise InputError(f"there is no learner in {self.path} yet: {lesson} {NOT_ENDED}.")
         command = f"continual-crust learn {shlex.quote(str(self.path))} DIR"
         raise InputError(f"there is no learner in {self.path}; make one with: {command}.")
 
@@ -209,7 +230,7 @@ class StateFolder:
         The caller holds the lock. `files` are by name, ``manifest.json`` among them.
         """
         numbers = self.numbers()
-        number = numbers[-1] + 1 if numbers else 1
+        number = self.last_number() + 1
         keep = {number}
         if numbers:
             keep.add(self.newest().number)
