@@ -358,9 +358,7 @@ def test_images_beside_the_class_folders_are_told(
     (images / "notes.txt").write_text("no image")
     assert command(monkeypatch, "learn", state, images) == 0
     told = capsys.readouterr()
-    assert told.err == (
-        f"3 images lie in {images} itself, in no class folder, and so not learned; put them into one.\n"
-    )
+    assert told.err == (f"3 images lie in {images} itself, in no class folder, and were skipped; put them into one.\n")
     assert "skipped" not in told.out
 
 

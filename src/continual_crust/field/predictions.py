@@ -57,6 +57,6 @@ def _image(form: Form, path: Path, skipped: list[Skipped]) -> object:
     try:
         return form.decoded([path])[0]
     except InputError as error:
-        why = str(error) if os.path.lexists(path) else f"there is no file {path}; check the path."
+        why = str(error) if os.path.lexists(path) else f"there is no file {shown(path)}; check the path."
         skipped.append(Skipped(shown(path), why))
         return None

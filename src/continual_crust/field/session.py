@@ -121,9 +121,9 @@ class Session:
                     f"there is no file in {', '.join(empty[:3])}{', …' if len(empty) > 3 else ''}: no such class."
                 )
             if label is None and (stray := stray_images(folder)):
-                images, them = ("image lies", "it") if stray == 1 else ("images lie", "them")
+                lie, were, them = ("image lies", "was", "it") if stray == 1 else ("images lie", "were", "them")
                 notes.append(
-                    f"{stray} {images} in {folder} itself, in no class folder, and so not learned; put {them} into one."
+                    f"{stray} {lie} in {folder} itself, in no class folder, and {were} skipped; put {them} into one."
                 )
             good = decoded.good
             new = _unknown(learner, good, digests)
