@@ -300,6 +300,22 @@ def test_what_the_learner_sees_is_added_to_what_the_scout_saw(
     assert torch.equal(scores, looks[0] + looks[1] if second_look else looks[0])
 
 
+def test_what_is_recognised_is_that_of_the_second_half_of_the_epochs(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two epochs the second: first all margins are above nothing, then a half of them."""
+    asked: list[Tensor] = []
+
+    def prepare(strategy: Sift) -> None:
+        scout, first, second = torch.arange(41.0), torch.ones(41), torch.arange(41.0) - 20
+        left = iter([scout, scout, first, second])
+        monkeypatch.setattr(strategy, "_margins", lambda own, seen: {label: next(left) for label in own})
+        monkeypatch.setattr(strategy, "_ask", lambda recognised, taught, clean: asked.extend(recognised.values()))
+
+    watch(prepare)
+    assert [share.tolist() for share in asked] == [[0.0] * 21 + [1.0] * 20]
+
+
 def test_images_are_moved_and_mixed_for_the_learner_alone(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
