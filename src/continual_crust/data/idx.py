@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import math
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +24,8 @@ _FILES = (
 _SIDE = 28
 _MOST_ITEMS = 60_000
 _GZIP_START = b"\x1f\x8b"
+_GZIP_WINDOW = 31
+"""Tells zlib that a gzip file is coming, of any window."""
 _OFFICIAL_TEST_LABELS = {
     "073c3904dfbd3e141ff8aa01cfde6b15": "mnist",
     "8dea97a4e78c1bd1b5a6e8efbb870b6e": "fashionmnist",
@@ -88,38 +89,49 @@ class IdxFiles:
         return labels
 
 
-def _open(path: Path) -> io.BufferedIOBase:
-    """The uncompressed bytes, judged by content: browsers unpack .gz files and keep the name."""
+def _content(path: Path, most: int) -> bytes:
+    """The first bytes of a file, uncompressed; judged by content, as browsers unpack .gz files and keep the name.
+
+    In one piece, which takes Python's lock a few times only: a stream takes it for every few kilobytes, and waits each
+    time as long as another thread may keep it.
+    """
     with path.open("rb") as stream:
-        zipped = stream.read(len(_GZIP_START)) == _GZIP_START
-    return gzip.open(path, "rb") if zipped else path.open("rb")
+        content = stream.read(2 * most)  # no file gets twice as long by being compressed
+    if not content.startswith(_GZIP_START):
+        return content[:most]
+    unpacking = zlib.decompressobj(_GZIP_WINDOW)
+    found = unpacking.decompress(content, most)
+    if len(found) < most and not unpacking.eof:
+        raise EOFError("its end is missing")
+    return found
 
 
 def _read(path: Path, item_shape: tuple[int, ...], remedy: str) -> Bytes:
     """The items of an idx file of bytes, after checking that it holds exactly what its header says."""
     dimensions = 1 + len(item_shape)
-    with told_as(f"{path} cannot be read", remedy), _open(path) as stream:
-        header = stream.read(4 + 4 * dimensions)
-        magic = bytes((0, 0, 8, dimensions))
-        if header[:4] != magic:
-            raise InputError(
-                f"{path} starts with {header[:4].hex() or 'nothing'} where an idx file of its kind "
-                f"has {magic.hex()}; {remedy}."
-            )
-        if len(header) < 4 + 4 * dimensions:
-            raise InputError(f"{path} ends inside its header; {remedy}.")
-        count, *shape = np.frombuffer(header, ">u4", offset=4).tolist()
-        if tuple(shape) != item_shape or not 1 <= count <= _MOST_ITEMS:
-            sizes = " × ".join(map(str, (count, *shape)))
-            wanted = " × ".join(map(str, (f"1 to {_MOST_ITEMS:,}", *item_shape)))
-            raise InputError(f"{path} says it holds {sizes} bytes where {wanted} are expected; {remedy}.")
-        size = count * math.prod(item_shape)
-        # One byte more than there should be: it shows what is too long, and makes gzip check its sum.
-        body = stream.read(size + 1)
-        if len(body) != size:
-            found = f"only {len(body):,}" if len(body) < size else "more"
-            raise InputError(f"{path} should hold {size:,} bytes of data but holds {found}; {remedy}.")
-    return np.frombuffer(bytearray(body), np.uint8).reshape(count, *item_shape)
+    start = 4 + 4 * dimensions
+    item = math.prod(item_shape)
+    # One byte more than there can be: it shows what is too long, and makes zlib check its sum.
+    with told_as(f"{path} cannot be read", remedy):
+        content = _content(path, start + _MOST_ITEMS * item + 1)
+    magic = bytes((0, 0, 8, dimensions))
+    if content[:4] != magic:
+        raise InputError(
+            f"{path} starts with {content[:4].hex() or 'nothing'} where an idx file of its kind has {magic.hex()}; "
+            f"{remedy}."
+        )
+    if len(content) < start:
+        raise InputError(f"{path} ends inside its header; {remedy}.")
+    count, *shape = np.frombuffer(content[:start], ">u4", offset=4).tolist()
+    if tuple(shape) != item_shape or not 1 <= count <= _MOST_ITEMS:
+        sizes = " × ".join(map(str, (count, *shape)))
+        wanted = " × ".join(map(str, (f"1 to {_MOST_ITEMS:,}", *item_shape)))
+        raise InputError(f"{path} says it holds {sizes} bytes where {wanted} are expected; {remedy}.")
+    size = len(content) - start
+    if size != count * item:
+        found = f"only {size:,}" if size < count * item else "more"
+        raise InputError(f"{path} should hold {count * item:,} bytes of data but holds {found}; {remedy}.")
+    return np.frombuffer(bytearray(content), np.uint8, offset=start).reshape(count, *item_shape)
 
 
 MNIST = IdxFiles(
