@@ -59,7 +59,7 @@ def test_learning_leaves_the_global_random_state_alone(name: str, few_digits: Da
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("name", ["crust", "cosine_crust", "replay"])
+@pytest.mark.parametrize("name", ["crust", "cosine_crust", "cumulative_cosine_crust", "replay"])
 def test_memory_holds_at_most_k_given_samples_of_each_class(name: str, few_digits: Dataset) -> None:
     stream = Stream(few_digits, Noise.parse("label:0.3"), seed=1)
     strategy = learned(name, few_digits)
@@ -80,7 +80,10 @@ def test_old_coresets_never_change(few_digits: Dataset) -> None:
     assert all(torch.equal(strategy.memory[label].ids, ids) for label, ids in before.items())
 
 
-def test_phases_select_and_train_as_often_as_asked(few_digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "old"), [("crust", 20), ("cumulative_crust", 80)])
+def test_phases_select_and_train_as_often_as_asked(
+    name: str, old: int, few_digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes: list[int] = []
     selections: list[tuple[int, ...]] = []
     told: list[tuple[str, int, int]] = []
@@ -90,14 +93,14 @@ def test_phases_select_and_train_as_often_as_asked(few_digits: Dataset, monkeypa
         Strategy, "_remember", lambda self, classes, new: (selections.append(classes), original(self, classes, new))
     )
     stream = Stream(few_digits, Noise.parse("none"), seed=1)
-    strategy = strategy_named("crust")(
+    strategy = strategy_named(name)(
         build_model("simple_cnn", few_digits.image_shape, 4),
         QUICK,
         observer=lambda phase, epoch, epochs, loss: told.append((phase, epoch, epochs)),
     )
     strategy.learn(stream[0])
     strategy.learn(stream[1])
-    assert sizes == [80] * 3 + [20] * 2 + [20 + 40] * 3 + [30] * 2
+    assert sizes == [80] * 3 + [20] * 2 + [old + 40] * 3 + [30] * 2
     assert selections == [stream.groups[0]] * 2 + [stream.groups[1]] * 2
     assert told[:5] == [("phase 1", 1, 3), ("phase 1", 2, 3), ("phase 1", 3, 3), ("phase 2", 1, 2), ("phase 2", 2, 2)]
 

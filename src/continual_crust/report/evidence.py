@@ -100,6 +100,10 @@ class Evidence:
         planned = self._planned.get((name, place), {})
         return self._cell([run for seed, run in planned.items() if seed in seeds])
 
+    def plans(self, name: str, places: Iterable[Place]) -> bool:
+        """Whether a study has runs of a method at any of these places."""
+        return any((name, place) in self._planned for place in places)
+
     def of(self, configs: Iterable[RunConfig]) -> Cell:
         """The finished ones of runs that differ in nothing but the seed."""
         return self._cell(list(map(_id_at_any_precision, configs)))

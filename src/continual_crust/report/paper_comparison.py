@@ -19,6 +19,11 @@ SEEDS = range(5)
 OUR_SEEDS = range(2, 7)
 """Of what is ours: the first two seeds are for tuning it."""
 AS_RELEASED, AS_WRITTEN = "CRUST as released", "CRUST as written"
+READINGS: dict[str, tuple[str, ...]] = {
+    "crust": (AS_WRITTEN, style_of("cumulative_crust").label),
+    "cosine_crust": (style_of("cumulative_cosine_crust").label,),
+}
+"""What else the paper may mean by a method. Shown beside its numbers where a study has it; not counted."""
 NAMES = {"crust": AS_RELEASED, "der": "DER, alpha 3.0", "cumulative": "Cumulative, restart"}
 OURS = tuple(style_of(method).label for method in ("sift", "sift_oracle", "oracle"))
 """Our own method, what it would come to with a judge that is never wrong, and what CRUST would."""
@@ -71,11 +76,12 @@ class Comparison:
 
 
 def comparisons(table: PaperTable, evidence: Evidence, measure: Measure) -> Iterator[list[Comparison]]:
-    """The rows of a table: the paper's methods in its order, CRUST in both readings, then ours."""
+    """The rows of a table: the paper's methods in its order, each in all its readings, then ours."""
     places = places_of(table)
     for method in table.methods:
         name = NAMES.get(method, style_of(method).label)
-        for reading in [name, AS_WRITTEN] if name == AS_RELEASED else [name]:
+        others = [reading for reading in READINGS.get(method, ()) if evidence.plans(reading, places)]
+        for reading in [name, *others]:
             yield [
                 Comparison(
                     reading,
@@ -109,7 +115,7 @@ def comparison_tables(table: PaperTable, evidence: Evidence) -> str:
 
 
 def tally(table: PaperTable, evidence: Evidence) -> Counter[str]:
-    """How many of the paper's numbers there are, and how ours stand to them. CRUST counts as released."""
+    """How many of the paper's numbers there are, and how ours stand to them, in the first reading."""
     counts: Counter[str] = Counter()
     for comparison in counted(table, evidence):
         counts["numbers"] += 1
@@ -119,9 +125,10 @@ def tally(table: PaperTable, evidence: Evidence) -> Counter[str]:
 
 def counted(table: PaperTable, evidence: Evidence) -> Iterator[Comparison]:
     """All numbers of the paper beside ours."""
+    others = {reading for readings in READINGS.values() for reading in readings}
     for measure in _MEASURES:
         for row in comparisons(table, evidence, measure):
-            yield from (cell for cell in row if cell.paper is not None and cell.method != AS_WRITTEN)
+            yield from (cell for cell in row if cell.paper is not None and cell.method not in others)
 
 
 def heading(table: PaperTable, place: Place) -> str:

@@ -29,6 +29,8 @@ _STYLES = {
     "icarl": Style("iCaRL", "#4b2e83", ">"),
     "crust": Style("CRUST", "#0072b2", "s"),
     "cosine_crust": Style("CosineCRUST", "#009e73", "D"),
+    "cumulative_crust": Style("CRUST, all data in phase 1", "#6699cc", "h"),
+    "cumulative_cosine_crust": Style("CosineCRUST, all data in phase 1", "#44aa99", "8"),
     "sift": Style("Sift", "#999933", "^"),
     "oracle": Style("Oracle", "#5c5c3d", "*"),
     "sift_oracle": Style("Sift's oracle", "#332288", "d"),

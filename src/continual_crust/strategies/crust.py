@@ -34,10 +34,14 @@ class ContinualCrust(Strategy):
 
     def _phase_1(self) -> None:
         phase = self._phase()
-        everything = self.remembered()
+        everything = self._of_phase_1()
         for _ in self._epochs("phase 1", self.training.phase1_epochs):
             if everything is not None:
                 phase.epoch(everything)
+
+    def _of_phase_1(self) -> Samples | None:
+        """What phase 1 trains on: the new samples, which are their classes' coresets for now, and the old coresets."""
+        return self.remembered()
 
     def _phase_2(self, classes: tuple[int, ...], new: Samples) -> None:
         phase = self._phase()

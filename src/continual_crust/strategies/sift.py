@@ -8,7 +8,8 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              Its margin, z(y) - log Σ exp z(other classes), on average over these epochs, tells the noise of past
              classes, and of two new classes that come together.
              Its crowding, how near its neighbours among D are in the network's eyes and in coarse pixels, tells the
-             noise of future classes: the class itself is one large crowd, everything else many small ones.
+             noise of future classes: the class itself is one large crowd, everything else many small ones. For large
+             images it is also looked at how much detail the coarse pixels leave out, and where.
              In units of their spreads and the margin twice, they are added up to what there is to be said for a sample.
     unlearn  the scout's weights are forgotten.
     learn    a few epochs on the better part of D, for which most is to be said, and the memories, by cross-entropy.
@@ -55,6 +56,7 @@ from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
 from continual_crust.models import last_linear
 from continual_crust.selection.crowds import crowding, nearest
+from continual_crust.selection.look import coarse_pixels, detail, of_spread_one
 from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.selection.two_kinds import upper_kind
 from continual_crust.strategies.augmentation import mixed, moved
@@ -62,8 +64,6 @@ from continual_crust.strategies.base import Strategy
 
 NEIGHBOURS = 0.1
 """The share of a class that a sample's neighbours are, when its crowding is taken."""
-COARSE = 8
-"""Rows and columns of the coarse picture in which neighbours are looked for, beside the features."""
 MARGIN_COUNTS = 2.0
 """How much more the margin counts than the crowding."""
 FEWEST, LEARNED = 5, 0.5
@@ -91,6 +91,8 @@ class SiftOptions:
     """Judge by the margin."""
     crowding: bool = True
     """Judge by the crowding, too."""
+    detail: bool = False
+    """Let detail count in it, beside features and coarse pixels: for images so large that these leave much out."""
     second_look: bool = True
     """Let the learner judge again before it chooses what to remember; without it the scout's word is final."""
     fresh_scout: bool = False
@@ -288,10 +290,11 @@ class Sift(Strategy):
         self.memory = {label: kept.of_class(label) for label in self.memory}
 
     def _points(self, samples: Samples) -> Tensor:
-        """What neighbours are looked for among: features and coarse pixels side by side."""
-        features = functional.normalize(self.network.evaluate(samples.images)[0], dim=1)
-        pixels = functional.adaptive_avg_pool2d(samples.images.float(), COARSE).flatten(1)
-        return torch.cat([_of_spread_one(features), _of_spread_one(pixels)], dim=1)
+        """What neighbours are looked for among: features, coarse pixels and perhaps detail, side by side."""
+        views = [functional.normalize(self.network.evaluate(samples.images)[0], dim=1), coarse_pixels(samples.images)]
+        if self.options.detail:
+            views.append(detail(samples.images))
+        return torch.cat([of_spread_one(view) for view in views], dim=1)
 
     def _margins(self, own: dict[int, Samples], seen: list[int]) -> dict[int, Tensor]:
         """How far each sample's label is ahead of the other classes."""
@@ -324,8 +327,3 @@ def _mean(shares: list[float]) -> float:
 def _standardised(numbers: Tensor) -> Tensor:
     """With mean 0 and spread 1."""
     return (numbers - numbers.mean()) / numbers.std(correction=0).clamp(min=1e-12)
-
-
-def _of_spread_one(points: Tensor) -> Tensor:
-    """Points scaled so that their mean squared distance from their centre is one."""
-    return points / (points - points.mean(dim=0)).square().sum(dim=1).mean().sqrt().clamp(min=1e-12)

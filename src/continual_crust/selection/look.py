@@ -1,0 +1,64 @@
+"""What images look like, in few numbers and without a network."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+COARSE = 8
+"""Rows and columns of a coarse picture."""
+PARTS = 4
+"""Rows and columns of parts of an image whose detail is told apart."""
+AT_A_TIME = 1 << 24
+"""Values of images that are looked at together, for the sake of memory."""
+
+
+def coarse_pixels(images: Tensor) -> Tensor:
+    """A row for each of some images of bytes (n, channels, height, width): an 8 x 8 picture of it."""
+    return functional.adaptive_avg_pool2d(images.float(), COARSE).flatten(1)
+
+
+def detail(images: Tensor) -> Tensor:
+    """A row for each image: how much detail its coarse picture leaves out, at each finer scale and in each part.
+
+    Pictures of twice the side follow one another up to the image itself. What one has and the one before has not is
+    detail of that scale, and the logarithm of its mean square is taken in each of 4 x 4 parts. Scales count alike.
+    An image that is no larger than its coarse picture has no detail, and a row of nothing.
+
+    Examples
+    --------
+    >>> import torch
+    >>> detail(torch.zeros(5, 3, 32, 32, dtype=torch.uint8)).shape  # 16 and 32 pixels, 3 channels, 16 parts
+    torch.Size([5, 96])
+    >>> detail(torch.zeros(5, 1, 8, 8, dtype=torch.uint8)).shape
+    torch.Size([5, 0])
+    """
+    count = max(1, AT_A_TIME // max(1, images.shape[1:].numel()))
+    parts = [_energies(part) for part in images.split(count)]
+    if not parts or not parts[0]:
+        return torch.zeros(len(images), 0, device=images.device)
+    return torch.cat([of_spread_one(torch.cat(scale)) for scale in zip(*parts, strict=True)], dim=1)
+
+
+def of_spread_one(points: Tensor) -> Tensor:
+    """Points scaled so that their mean squared distance from their centre is one."""
+    return points / (points - points.mean(dim=0)).square().sum(dim=1).mean().sqrt().clamp(min=1e-12)
+
+
+def _energies(images: Tensor) -> list[Tensor]:
+    """By scale the logarithms of the mean squares, a row for each image."""
+    side, whole = COARSE, min(images.shape[2:])
+    sides = [side]
+    while side < whole:
+        side = min(2 * side, whole)
+        sides.append(side)
+    pictures = (functional.adaptive_avg_pool2d(images.float(), side) for side in sides)
+    return [_energy(coarser, finer) for coarser, finer in itertools.pairwise(pictures)]
+
+
+def _energy(coarser: Tensor, finer: Tensor) -> Tensor:
+    known = functional.interpolate(coarser, size=finer.shape[2:], mode="bilinear", align_corners=False)
+    return functional.adaptive_avg_pool2d((finer - known).square(), PARTS).log1p().flatten(1)
