@@ -101,8 +101,8 @@ class Evidence:
         return self._cell([run for seed, run in planned.items() if seed in seeds])
 
     def plans(self, name: str, places: Iterable[Place]) -> bool:
-        """Whether a study has runs of a method at any of these places."""
-        return any((name, place) in self._planned for place in places)
+        """Whether studies have runs of a method at all of these places."""
+        return all((name, place) in self._planned for place in places)
 
     def of(self, configs: Iterable[RunConfig]) -> Cell:
         """The finished ones of runs that differ in nothing but the seed."""

@@ -28,8 +28,8 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              large, nobody has to say. What is of the upper kind by both of the scout's numbers, when two normal
              distributions are fitted to each, is too little; what the learner recognises is too much, as it may have
              been taught some noise. So it is the geometric mean of both, on average over the classes so far. k of what
-             passes, or all if it is less, become the new class's memory: by any selector, at random unless another is
-             asked for.
+             passes, or of the best of that, or all if it is less, become the new class's memory: by any selector, at
+             random unless another is asked for.
     review   the memories of all classes, if there is noise: a sample among whose ten nearest neighbours eight or more
              are of one other class is forgotten, unless its class has no more than ten. Noise of classes that were
              still to come shows now.
@@ -87,12 +87,17 @@ class SiftOptions:
     """The share of what passed the scout, best first, that the learner is taught; of the rest it is asked."""
     recognised: float = 0.65
     """Noise is found where less of what was held back is recognised, as a share of what was taught."""
+    drawn_from: float = 1.0
+    """The share of what passes in the end, best first, that memories are drawn from where there is noise."""
     margin: bool = True
     """Judge by the margin."""
+    capped: bool = False
+    """Let no margin count for more than the middle one of its class: it speaks against noise of past classes, and for
+    whatever is least like these, which with few of them is noise of others."""
     crowding: bool = True
     """Judge by the crowding, too."""
     detail: bool = False
-    """Let detail count in it, beside features and coarse pixels: for images so large that these leave much out."""
+    """Let detail count in it, beside features and coarse pixels: for large images that differ in little else."""
     second_look: bool = True
     """Let the learner judge again before it chooses what to remember; without it the scout's word is final."""
     fresh_scout: bool = False
@@ -113,11 +118,10 @@ class SiftOptions:
     """The share of the learner's last epochs over which its weights are averaged."""
 
     def __post_init__(self) -> None:
-        if self.scout_epochs < 1 or self.scout_steps < 0 or self.trusted_epochs < 1 or not 0 < self.better_part <= 1:
-            raise InputError(
-                "sift needs scout_epochs and trusted_epochs of 1 or more, scout_steps of 0 or more and a better_part "
-                "in (0, 1]."
-            )
+        if self.scout_epochs < 1 or self.scout_steps < 0 or self.trusted_epochs < 1:
+            raise InputError("sift needs scout_epochs and trusted_epochs of 1 or more and scout_steps of 0 or more.")
+        if not 0 < self.better_part <= 1 or not 0 < self.drawn_from <= 1:
+            raise InputError("sift needs a better_part and a drawn_from above 0, up to 1.")
         if not 0 <= self.shift < 1 or not 0 <= self.averaged <= 1 or not 0 <= self.recognised <= 1:
             raise InputError("sift needs a shift from 0 to below 1, and averaged and recognised from 0 to 1.")
 
@@ -186,7 +190,7 @@ class Sift(Strategy):
                 if self.options.second_look:
                     again, _ = self._judged(own, margins.values)
                     scores = {label: scores[label] + again[label] for label in own}
-            best = self._best(own, scores, 1.0)
+            best = self._best(own, scores, self.options.drawn_from if self._noise_is_found() else 1.0)
             for label, samples in own.items():
                 passed = samples[best[label]]
                 self.memory[label] = passed
@@ -217,12 +221,13 @@ class Sift(Strategy):
         """The same for one class."""
         if not len(samples):
             return torch.zeros(0), 1.0
-        numbers = [(MARGIN_COUNTS, margin.cpu())] if self.options.margin else []
+        numbers = [(MARGIN_COUNTS, margin.cpu(), self.options.capped)] if self.options.margin else []
         if self.options.crowding:
-            numbers.append((1.0, crowding(self._points(samples), NEIGHBOURS).cpu()))
+            numbers.append((1.0, crowding(self._points(samples), NEIGHBOURS).cpu(), False))
         score, clean = torch.zeros(len(samples), dtype=torch.float64), torch.ones(len(samples), dtype=torch.bool)
-        for weight, number in numbers:
-            score += weight * _standardised(number.double())
+        for weight, number, capped in numbers:
+            counted = number.clamp(max=float(number.median())) if capped else number
+            score += weight * _standardised(counted.double())
             clean &= upper_kind(number) > 0.5
         return score, float(clean.double().mean())
 
