@@ -8,8 +8,8 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              Its margin, z(y) - log Σ exp z(other classes), on average over these epochs, tells the noise of past
              classes, and of two new classes that come together.
              Its crowding, how near its neighbours among D are in the network's eyes and in coarse pixels, tells the
-             noise of future classes: the class itself is one large crowd, everything else many small ones. For large
-             images it is also looked at how much detail the coarse pixels leave out, and where.
+             noise of future classes: the class itself is one large crowd, everything else many small ones. If asked
+             to, it also looks at how much detail the coarse pixels leave out, and where.
              In units of their spreads and the margin twice, they are added up to what there is to be said for a sample.
     unlearn  the scout's weights are forgotten.
     learn    a few epochs on the better part of D, for which most is to be said, and the memories, by cross-entropy.
@@ -28,8 +28,8 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              large, nobody has to say. What is of the upper kind by both of the scout's numbers, when two normal
              distributions are fitted to each, is too little; what the learner recognises is too much, as it may have
              been taught some noise. So it is the geometric mean of both, on average over the classes so far. k of what
-             passes, or of the best of that, or all if it is less, become the new class's memory: by any selector, at
-             random unless another is asked for.
+             passes, or all if it is less, become the new class's memory: by any selector, at random unless another is
+             asked for.
     review   the memories of all classes, if there is noise: a sample among whose ten nearest neighbours eight or more
              are of one other class is forgotten, unless its class has no more than ten. Noise of classes that were
              still to come shows now.
@@ -87,8 +87,6 @@ class SiftOptions:
     """The share of what passed the scout, best first, that the learner is taught; of the rest it is asked."""
     recognised: float = 0.65
     """Noise is found where less of what was held back is recognised, as a share of what was taught."""
-    drawn_from: float = 1.0
-    """The share of what passes in the end, best first, that memories are drawn from where there is noise."""
     margin: bool = True
     """Judge by the margin."""
     capped: bool = False
@@ -118,10 +116,11 @@ class SiftOptions:
     """The share of the learner's last epochs over which its weights are averaged."""
 
     def __post_init__(self) -> None:
-        if self.scout_epochs < 1 or self.scout_steps < 0 or self.trusted_epochs < 1:
-            raise InputError("sift needs scout_epochs and trusted_epochs of 1 or more and scout_steps of 0 or more.")
-        if not 0 < self.better_part <= 1 or not 0 < self.drawn_from <= 1:
-            raise InputError("sift needs a better_part and a drawn_from above 0, up to 1.")
+        if self.scout_epochs < 1 or self.scout_steps < 0 or self.trusted_epochs < 1 or not 0 < self.better_part <= 1:
+            raise InputError(
+                "sift needs scout_epochs and trusted_epochs of 1 or more, scout_steps of 0 or more and a better_part "
+                "in (0, 1]."
+            )
         if not 0 <= self.shift < 1 or not 0 <= self.averaged <= 1 or not 0 <= self.recognised <= 1:
             raise InputError("sift needs a shift from 0 to below 1, and averaged and recognised from 0 to 1.")
 
@@ -190,7 +189,7 @@ class Sift(Strategy):
                 if self.options.second_look:
                     again, _ = self._judged(own, margins.values)
                     scores = {label: scores[label] + again[label] for label in own}
-            best = self._best(own, scores, self.options.drawn_from if self._noise_is_found() else 1.0)
+            best = self._best(own, scores, 1.0)
             for label, samples in own.items():
                 passed = samples[best[label]]
                 self.memory[label] = passed
