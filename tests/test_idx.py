@@ -81,6 +81,16 @@ def test_a_gz_that_a_browser_unpacked_is_read(tmp_path: Path) -> None:
     assert len(load_dataset("mnist", tmp_path).train_labels) == TRAIN
 
 
+def test_a_gz_of_several_parts_is_read_whole(tmp_path: Path) -> None:
+    content = idx(images(TRAIN))
+    parts = [gzip.compress(part) for part in (content[:5000], content[5000:5001], b"", content[5001:])]
+    (write(tmp_path, zipped=True) / f"{FILES[0]}.gz").write_bytes(b"".join(parts) + bytes(512))
+    assert np.array_equal(load_dataset("mnist", tmp_path).train_images[:, 0].numpy(), images(TRAIN))
+    (tmp_path / f"{FILES[0]}.gz").write_bytes(b"".join(parts[:-1]))
+    with pytest.raises(InputError, match="but holds only"):
+        load_dataset("mnist", tmp_path)
+
+
 def test_the_absent_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no 'train-images-idx3-ubyte' in .*--download"):
         load_dataset("mnist", tmp_path)

@@ -99,11 +99,15 @@ def _content(path: Path, most: int) -> bytes:
         content = stream.read(2 * most)  # no file gets twice as long by being compressed
     if not content.startswith(_GZIP_START):
         return content[:most]
-    unpacking = zlib.decompressobj(_GZIP_WINDOW)
-    found = unpacking.decompress(content, most)
-    if len(found) < most and not unpacking.eof:
-        raise EOFError("its end is missing")
-    return found
+    pieces, missing = [], most
+    while missing and content.startswith(_GZIP_START):  # a gzip file may be several, one behind the other
+        unpacking = zlib.decompressobj(_GZIP_WINDOW)
+        pieces.append(unpacking.decompress(content, missing))
+        missing -= len(pieces[-1])
+        if missing and not unpacking.eof:
+            raise EOFError("its end is missing")
+        content = unpacking.unused_data
+    return b"".join(pieces)
 
 
 def _read(path: Path, item_shape: tuple[int, ...], remedy: str) -> Bytes:
