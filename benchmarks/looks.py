@@ -23,12 +23,12 @@ from torch import Tensor
 from continual_crust.data import Dataset, Noise, Stream, load_dataset
 from continual_crust.errors import InputError
 from continual_crust.selection.crowds import crowding
-from continual_crust.selection.look import coarse_pixels, detail, of_spread_one
+from continual_crust.selection.look import coarse_pixels, detail, side_by_side
+from continual_crust.strategies.sift import NEIGHBOURS
 from continual_crust.studies.result import versions, write_atomically
 
 DATASETS = ("digits", "mnist", "fashionmnist", "cifar10", "mstar", "mstar, cropped")
 SEEDS = (0, 1)
-NEIGHBOURS = 0.1
 MOST = 1500
 """Samples of a class that are looked at."""
 VIEWS: dict[str, Callable[[Tensor], list[Tensor]]] = {
@@ -65,8 +65,8 @@ def measured(dataset: Dataset, view: Callable[[Tensor], list[Tensor]]) -> dict[s
             for label in experience.classes:
                 samples = experience.samples.of_class(label)
                 samples = samples[torch.arange(min(MOST, len(samples)))]
-                points = torch.cat([of_spread_one(part) for part in view(samples.images)], dim=1)
-                near, clean = crowding(points, NEIGHBOURS), stream.truth.is_clean(samples.ids)
+                near = crowding(side_by_side(view(samples.images)), NEIGHBOURS)
+                clean = stream.truth.is_clean(samples.ids)
                 areas.append(float(roc_auc_score(clean, near)))
                 densest = near.argsort(descending=True)[: len(near) // 3]
                 purities.append(float(clean[densest].double().mean()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -40,7 +41,12 @@ def detail(images: Tensor) -> Tensor:
     parts = [_energies(part) for part in images.split(count)]
     if not parts or not parts[0]:
         return torch.zeros(len(images), 0, device=images.device)
-    return torch.cat([of_spread_one(torch.cat(scale)) for scale in zip(*parts, strict=True)], dim=1)
+    return side_by_side([torch.cat(scale) for scale in zip(*parts, strict=True)])
+
+
+def side_by_side(views: Iterable[Tensor]) -> Tensor:
+    """Several views of the same samples as one, in which each counts alike."""
+    return torch.cat([of_spread_one(view) for view in views], dim=1)
 
 
 def of_spread_one(points: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
 from continual_crust.models import last_linear
 from continual_crust.selection.crowds import crowding, nearest
-from continual_crust.selection.look import coarse_pixels, detail, of_spread_one
+from continual_crust.selection.look import coarse_pixels, detail, side_by_side
 from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.selection.two_kinds import upper_kind
 from continual_crust.strategies.augmentation import mixed, moved
@@ -298,7 +298,7 @@ class Sift(Strategy):
         views = [functional.normalize(self.network.evaluate(samples.images)[0], dim=1), coarse_pixels(samples.images)]
         if self.options.detail:
             views.append(detail(samples.images))
-        return torch.cat([of_spread_one(view) for view in views], dim=1)
+        return side_by_side(views)
 
     def _margins(self, own: dict[int, Samples], seen: list[int]) -> dict[int, Tensor]:
         """How far each sample's label is ahead of the other classes."""
