@@ -1,4 +1,7 @@
-"""torchvision's networks with each batch normalisation, sum and activation as one layer; the same names and weights."""
+"""torchvision's networks with each batch normalisation, sum and activation as one layer, and each gate as another.
+
+Names and weights stay the same.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from continual_crust.models.batch_norm_fused import ActivatedBatchNorm2d
+from continual_crust.models.gated import Gate
 
 NAMES: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.SiLU: "silu"}
 
@@ -38,6 +42,14 @@ def activate_blocks(network: nn.Module, block: type[nn.Module]) -> None:
         for number, layer in enumerate(sequence):
             if isinstance(layer, block):
                 sequence[number] = ResidualBlock(layer)
+
+
+def gate_sequences(network: nn.Module, squeeze: type[Any]) -> None:
+    """Put a :class:`Gate` in the place of every squeeze and excitation that stands in a sequence."""
+    for sequence in _sequences(network):
+        for number, layer in enumerate(sequence):
+            if isinstance(layer, squeeze):
+                sequence[number] = Gate(layer.fc1, layer.fc2)
 
 
 def activate_sequences(network: nn.Module) -> None:

@@ -62,11 +62,15 @@ class ActivatedBatchNorm2d(nn.BatchNorm2d):
 
 
 def usable(images: Tensor) -> bool:
-    """Whether the kernels can take these: on a GPU, several values a channel, a pixel's channels side by side."""
+    """Whether the kernels can take these: several values a channel, too."""
+    return channels_side_by_side(images) and images.numel() > images.shape[1] and _works(images.device)
+
+
+def channels_side_by_side(images: Tensor) -> bool:
+    """Whether images are what kernels of ours can take: on a GPU, the channels of a pixel side by side."""
     if not images.is_cuda or images.dtype not in (torch.float32, torch.bfloat16) or images.dim() != 4:
         return False
-    several = images.numel() > images.shape[1] and images.numel() < LARGEST
-    return several and images.is_contiguous(memory_format=torch.channels_last) and _works(images.device)
+    return images.numel() < LARGEST and images.is_contiguous(memory_format=torch.channels_last)
 
 
 class _Normalization(torch.autograd.Function):

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from continual_crust.errors import InputError
-from continual_crust.models.activated import activate_blocks, activate_sequences, activate_stem
+from continual_crust.models.activated import activate_blocks, activate_sequences, activate_stem, gate_sequences
 from continual_crust.torchvision_remedy import import_torchvision
 
 SMALL_IMAGE = 64
@@ -47,6 +47,7 @@ def efficientnet_v2_s(image_shape: tuple[int, int, int], classes: int, pretraine
         stem[0] = _with_channels(stem[0], image_shape[0], pretrained)
     network.classifier[-1] = nn.Linear(network.classifier[-1].in_features, classes)
     activate_sequences(network)
+    gate_sequences(network, models.efficientnet.SqueezeExcitation)
     return _as_module(network)
 
 

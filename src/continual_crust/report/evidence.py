@@ -131,7 +131,7 @@ def name_of(config: RunConfig) -> str:
     default = strategy_named(config.method).default_selector
     read = {"name"} | SETTINGS_READ.get(config.selector.name, SELECTOR_FIELDS)
     differing = {name: value for name, value in _differing(config.selector, default).items() if name in read}
-    if config.method == "crust":
+    if config.method == "crust" and config.selector.name == "crust":
         as_written = config.selector.rule == "facility_location"
         name += " as written" if as_written else " as released"
         if as_written:

@@ -19,7 +19,10 @@ SEEDS = range(5)
 OUR_SEEDS = range(2, 7)
 """Of what is ours: the first two seeds are for tuning it."""
 AS_RELEASED, AS_WRITTEN = "CRUST as released", "CRUST as written"
+IN_TWO_PHASES = "CRUST, memory by random"
+"""What Replay is, if it is trained as CRUST is."""
 READINGS: dict[str, tuple[str, ...]] = {
+    "replay": (IN_TWO_PHASES,),
     "crust": (AS_WRITTEN, style_of("cumulative_crust").label),
     "cosine_crust": (style_of("cumulative_cosine_crust").label,),
 }

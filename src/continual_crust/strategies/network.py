@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.func import functional_call
 from torch.optim.swa_utils import update_bn
 
 from continual_crust.models import features_and_logits, last_linear
 
 CHUNK_PIXELS = 1 << 22
 """How many input values are evaluated at a time: enough to keep a GPU busy, little enough for any memory."""
+CHUNK_IMAGES = 256
+"""How many images at least on a GPU, where a large network takes as long to be launched as to be computed."""
 
 
 class Network:
@@ -46,7 +50,7 @@ class Network:
         if self.mean is not None or not len(images):
             return
         count, total, squares = 0, 0.0, 0.0
-        for part in images.split(_chunk(images)):
+        for part in images.split(self._chunk(images)):
             values = part.to(self.device).double().transpose(0, 1).flatten(1)
             count += values.shape[1]
             total, squares = total + values.sum(dim=1), squares + values.square().sum(dim=1)
@@ -58,7 +62,7 @@ class Network:
     def logits(self, images: Tensor) -> Tensor:
         """Output for a batch of bytes, in whatever mode the model is in."""
         with self._autocast():
-            output: Tensor = self.model(self.normalized(images))
+            output: Tensor = functional_call(self.model, self._lowered(), self.normalized(images))
         return output.float()
 
     def features_and_logits(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,10 +71,23 @@ class Network:
             features, logits = features_and_logits(self.model, self.normalized(images))
         return features.float(), logits.float()
 
-    def _autocast(self) -> torch.autocast:
+    @property
+    def _computes_low(self) -> bool:
         """Low precision, where it is asked for, is for training; what is measured and selected is measured in full."""
-        low = self.low_precision and self.model.training
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=low, cache_enabled=False)
+        return self.low_precision and self.model.training
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self._computes_low, cache_enabled=False)
+
+    def _lowered(self) -> dict[str, Tensor]:
+        """By name, what autocast would lower, if anything: all at once, and not weight by weight."""
+        if not self._computes_low:
+            return {}
+        layers = [module for module in self.model.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
+        low = {weight for layer in layers for weight in layer.parameters(recurse=False)}
+        weights = {name: weight for name, weight in self.model.named_parameters() if weight in low}  # each once
+        lowered = _Lowered.apply(*weights.values())  # type: ignore[no-untyped-call]
+        return dict(zip(weights, lowered, strict=True))
 
     @torch.no_grad()
     def evaluate(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,7 +95,7 @@ class Network:
         was_training = self.model.training
         self.model.eval()
         with repeatable_convolutions():
-            parts = [self.features_and_logits(part.to(self.device)) for part in images.split(_chunk(images))]
+            parts = [self.features_and_logits(part.to(self.device)) for part in images.split(self._chunk(images))]
         self.model.train(was_training)
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
@@ -87,7 +104,8 @@ class Network:
         """Let batch normalisation, if there is any, measure anew what is usual, as after weights were averaged."""
         if len(images) < 2:  # one image is no batch
             return
-        parts = images.tensor_split(-(-len(images) // _chunk(images)))  # of nearly equal sizes, for the same reason
+        # Of nearly equal sizes, for the same reason.
+        parts = images.tensor_split(-(-len(images) // self._chunk(images)))
         with repeatable_convolutions():
             update_bn((self.normalized(part.to(self.device)) for part in parts), self.model)
 
@@ -111,6 +129,31 @@ class Network:
             return images.float()
         return (images - self.mean) / self.std
 
+    def _chunk(self, images: Tensor) -> int:
+        least = CHUNK_IMAGES if self.device.type == "cuda" else 1
+        return max(least, CHUNK_PIXELS // max(1, images.shape[1:].numel()))
+
+
+class _Lowered(torch.autograd.Function):
+    """Copies in half the precision; a network has hundreds of weights, and a GPU takes them in a few kernels."""
+
+    @staticmethod
+    def forward(ctx: Any, *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        return tuple(_copied(weights, torch.bfloat16))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        copies = _copied([gradient for gradient in gradients if gradient is not None], torch.float32)
+        return tuple(None if gradient is None else next(copies) for gradient in gradients)  # None: took no part
+
+
+def _copied(tensors: Sequence[Tensor], dtype: torch.dtype) -> Iterator[Tensor]:
+    copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
+    torch._foreach_copy_(copies, list(tensors))
+    return iter(copies)
+
 
 _convolution_settings = threading.RLock()
 
@@ -125,7 +168,3 @@ def repeatable_convolutions() -> Iterator[None]:
     settings = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=True)
     with _convolution_settings, settings:
         yield
-
-
-def _chunk(images: Tensor) -> int:
-    return max(1, CHUNK_PIXELS // max(1, images.shape[1:].numel()))

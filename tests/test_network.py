@@ -1,0 +1,109 @@
+"""A network on its device: low precision, and how many images are evaluated at a time."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from continual_crust.models import build_model
+from continual_crust.strategies import network
+from continual_crust.strategies.network import Network
+
+CPU = torch.device("cpu")
+
+
+class Odd(nn.Module):
+    """A layer that takes no part, and two that share their weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = nn.Linear(3, 3)
+        self.first, self.second, self.last = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10)
+        self.second.weight = self.first.weight
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.last(self.second(self.first(images.flatten(1)).relu()))
+        return out
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return torch.randint(0, 256, (16, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def gradients(model: nn.Module, images: Tensor) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """With all weights lowered at once, and as autocast does it."""
+    ours, plain = Network(model, CPU, "bfloat16"), copy.deepcopy(model)
+    torch.manual_seed(1)  # for what is dropped
+    ours.logits(images).square().mean().backward()
+    torch.manual_seed(1)
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        output = plain(images.float())
+    output.float().square().mean().backward()
+    return [parameter.grad for parameter in model.parameters()], [parameter.grad for parameter in plain.parameters()]
+
+
+@pytest.mark.parametrize("name", ["simple_cnn", "resnet18"])
+def test_lowering_all_weights_at_once_changes_no_bit(name: str, images: Tensor) -> None:
+    for ours, plain in zip(*gradients(build_model(name, (1, 8, 8), 10, seed=0), images), strict=True):
+        assert ours is not None
+        assert plain is not None
+        assert torch.equal(ours, plain)
+
+
+def test_lowering_odd_networks(images: Tensor) -> None:
+    torch.manual_seed(0)
+    model = Odd()
+    ours, plain = gradients(model, images)
+    assert [gradient is None for gradient in ours] == [
+        parameter in set(model.unused.parameters()) for parameter in model.parameters()
+    ]
+    for mine, other in zip(ours, plain, strict=True):
+        if mine is not None and other is not None:
+            # The two gradients of a shared weight are added before they are in full precision.
+            assert torch.allclose(mine, other, rtol=0.02, atol=0.01 * float(other.abs().max()))
+
+
+class CopiesCounted(TorchDispatchMode):
+    """Counts tensors that are copied one at a time into another precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copies: list[torch.Size] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if func is torch.ops.aten._to_copy.default:
+            self.copies.append(args[0].shape)
+        return func(*args, **(kwargs or {}))
+
+
+def test_no_weight_is_lowered_on_its_own(images: Tensor) -> None:
+    model = build_model("resnet18", (1, 8, 8), 10, seed=0)
+    lowering = Network(model, CPU, "bfloat16")
+    with CopiesCounted() as counted:
+        lowering.logits(images).square().mean().backward()
+    shapes = {parameter.shape for parameter in model.parameters()}
+    assert not [shape for shape in counted.copies if shape in shapes]
+    assert counted.copies  # images and logits
+
+
+def test_evaluation_is_in_full_precision(images: Tensor) -> None:
+    model = build_model("resnet18", (1, 8, 8), 10, seed=0)
+    low, full = Network(model, CPU, "bfloat16"), Network(copy.deepcopy(model), CPU)
+    assert torch.equal(low.evaluate(images)[1], full.evaluate(images)[1])
+
+
+@pytest.mark.parametrize(("device", "parts"), [("cpu", [100, 100, 100]), ("cuda", [256, 44])])
+def test_how_many_images_are_evaluated_at_a_time(
+    device: str, parts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU not fewer than it takes to be worth launching a network; elsewhere what fits into a small memory."""
+    images = torch.zeros(300, 1, 8, 8, dtype=torch.uint8)
+    monkeypatch.setattr(network, "CHUNK_PIXELS", 100 * 64)
+    evaluating = Network(build_model("simple_cnn", (1, 8, 8), 10), CPU)
+    monkeypatch.setattr(evaluating, "device", torch.device(device))
+    assert [len(part) for part in images.split(evaluating._chunk(images))] == parts
