@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-WHOLE = 1024
+WHOLE = 512
 """Up to this many rows a program takes all of them, so that nothing has to be put together."""
 MOST_PARTS = 64
 TILES = (128, 512)
@@ -243,8 +243,7 @@ class _Plan(NamedTuple):
 
 def _plan(rows: int) -> _Plan:
     if rows <= WHOLE:
-        tile = max(TILES[-1], triton.next_power_of_2(rows))
-        return _Plan(tile, 16, 1, 1, tile // 64)
+        return _Plan(WHOLE, 16, 1, 1, 8)
     tile = next((tile for tile in TILES if triton.cdiv(rows, tile) <= MOST_PARTS), TILES[-1])
     # A power of two, as each number of rounds is compiled and the last batch of an epoch may have any size.
     rounds = triton.next_power_of_2(triton.cdiv(rows, tile * MOST_PARTS))

@@ -91,8 +91,8 @@ def _scaled(
     number = tl.arange(0, SQUEEZED)
     reached = tl.load(hidden + tl.program_id(0) * S + number, mask=number < S, other=0)
     active = reached * tl.sigmoid(reached)
-    inside = known[:, None] & (number < S)[None, :]
-    weight = tl.load(second + channel[:, None] * S + number[None, :], mask=inside, other=0).to(tl.float32)
+    there = known[:, None] & (number < S)[None, :]
+    weight = tl.load(second + channel[:, None] * S + number[None, :], mask=there, other=0).to(tl.float32)
     bias = tl.load(second_bias + channel, mask=known, other=0).to(tl.float32)
     factor = tl.sigmoid(tl.sum(weight * active[None, :], axis=1) + bias)
     tl.store(factors + of_image, factor, mask=known)
@@ -140,8 +140,8 @@ def _image_gradient(
     channel, known, of_image = _block(C, CHANNELS)
     number = tl.arange(0, SQUEEZED)
     error = tl.load(hidden_errors + tl.program_id(0) * S + number, mask=number < S, other=0)
-    inside = (number < S)[:, None] & known[None, :]
-    weight = tl.load(first + number[:, None] * C + channel[None, :], mask=inside, other=0).to(tl.float32)
+    there = (number < S)[:, None] & known[None, :]
+    weight = tl.load(first + number[:, None] * C + channel[None, :], mask=there, other=0).to(tl.float32)
     by_mean = tl.sum(weight * error[:, None], axis=0) / pixels
     factor = tl.load(factors + of_image, mask=known, other=0)
     for part in range(ROUNDS):
@@ -170,10 +170,10 @@ def _weight_gradients(
         at = image[:, None] * C + channel[None, :]
         mean = tl.load(means + at, mask=inside, other=0)
         error = tl.load(errors + at, mask=inside, other=0)
-        inside = (image < images)[:, None] & there[None, :]
-        at = image[:, None] * S + number[None, :]
-        reached = tl.load(hidden + at, mask=inside, other=0)
-        hidden_error = tl.load(hidden_errors + at, mask=inside, other=0)
+        inside_hidden = (image < images)[:, None] & there[None, :]
+        at_hidden = image[:, None] * S + number[None, :]
+        reached = tl.load(hidden + at_hidden, mask=inside_hidden, other=0)
+        hidden_error = tl.load(hidden_errors + at_hidden, mask=inside_hidden, other=0)
         of_first += tl.dot(tl.trans(hidden_error), mean, input_precision="ieee")
         of_second += tl.dot(tl.trans(error), reached * tl.sigmoid(reached), input_precision="ieee")
         of_first_bias += tl.sum(hidden_error, axis=0)
