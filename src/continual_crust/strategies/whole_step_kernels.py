@@ -175,7 +175,7 @@ def _adam(
             _update(network.first_weight, channel * (C * 9) + tap, gradient, settings, progress)
         else:
             _update(network.first_bias, channel, gradient, settings, progress)
-    elif task < of_first + classes:
+    elif task < classes + of_first:  # in this order, as Triton's interpreter cannot add them in the other
         number, unit = task - of_first, tl.arange(0, 128)
         of_weight = tl.zeros((128,), tl.float32)
         of_bias = tl.zeros((), tl.float32)
