@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,10 @@ from continual_crust.data import Dataset, load_dataset
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, max_examples=1000)
 settings.load_profile("same")
+
+# Where there is no GPU, kernels are interpreted. Triton asks when it is imported, which many a library does.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from types import ModuleType
 
 import pytest
@@ -15,9 +14,6 @@ from continual_crust.models.activated import ResidualBlock
 from continual_crust.models.batch_norm_fused import ActivatedBatchNorm2d
 from continual_crust.randomness import seeded_globally
 from continual_crust.torchvision_remedy import import_torchvision
-
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ACTIVATE = {"none": lambda values: values, "relu": functional.relu, "silu": functional.silu}

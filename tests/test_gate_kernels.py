@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 
 import pytest
 import torch
@@ -12,9 +11,6 @@ from torch import Tensor, nn
 from continual_crust.models import build_model, gated
 from continual_crust.models.gated import Gate
 from continual_crust.torchvision_remedy import import_torchvision
-
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -22,8 +21,6 @@ from continual_crust.strategies.network import Network
 from continual_crust.strategies.whole_step import WholeStep
 from test_selection_counts import Operations
 
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported
 triton = pytest.importorskip("triton")
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
