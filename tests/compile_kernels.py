@@ -74,23 +74,29 @@ def batch_norms() -> None:
     kernels = batch_norm_fused.kernels()
     running = torch.zeros(16), torch.ones(16), torch.zeros((), dtype=torch.int64)
     affine = torch.ones(16), torch.zeros(16)
-    for side, activation, residual in ((4, "relu", False), (32, "relu", True), (112, "silu", False)):
-        for dtype in (torch.float32, torch.bfloat16):
-            images = torch.zeros(18, 16, side, side, dtype=dtype).contiguous(memory_format=torch.channels_last)
-            beside = images if residual else None
-            output, measured = kernels.forward(images, beside, affine, running, 1e-5, 0.1, activation)
-            kernels.backward(images, images, output if residual else None, measured, affine, activation)
+    single, half = torch.float32, torch.bfloat16
+    layers = (
+        (4, "relu", False, single),
+        (32, "relu", True, half),
+        (112, "silu", False, half),
+        (32, "none", True, single),
+    )
+    for side, activation, residual, dtype in layers:
+        images = torch.zeros(18, 16, side, side, dtype=dtype).contiguous(memory_format=torch.channels_last)
+        beside = images if residual else None
+        output, measured = kernels.forward(images, beside, affine, running, 1e-5, 0.1, activation)
+        needed = output if residual and activation != "none" else None
+        kernels.backward(images, images, needed, measured, affine, activation)
 
 
 def gates() -> None:
     kernels = gated.kernels()
-    for channels, side, hidden in ((256, 14, 16), (960, 14, 40), (1536, 7, 64)):
+    for channels, side, hidden, dtype in ((960, 14, 40, torch.float32), (1536, 7, 64, torch.bfloat16)):
         fc1, fc2 = nn.Conv2d(channels, hidden, 1), nn.Conv2d(hidden, channels, 1)
-        for dtype in (torch.float32, torch.bfloat16):
-            images = torch.zeros(18, channels, side, side, dtype=dtype).contiguous(memory_format=torch.channels_last)
-            layers = kernels.Layers(*(value.detach().to(dtype) for layer in (fc1, fc2) for value in layer.parameters()))
-            _, kept = kernels.forward(images, layers)
-            kernels.backward(images, images, kept, layers)
+        images = torch.zeros(18, channels, side, side, dtype=dtype).contiguous(memory_format=torch.channels_last)
+        layers = kernels.Layers(*(value.detach().to(dtype) for layer in (fc1, fc2) for value in layer.parameters()))
+        _, kept = kernels.forward(images, layers)
+        kernels.backward(images, images, kept, layers)
 
 
 def steps_of_adam() -> None:

@@ -62,7 +62,9 @@ class Network:
     def logits(self, images: Tensor) -> Tensor:
         """Output for a batch of bytes, in whatever mode the model is in."""
         with self._autocast():
-            output: Tensor = functional_call(self.model, self._lowered(), self.normalized(images))
+            given = self.normalized(images)
+            low = self._computes_low
+            output: Tensor = functional_call(self.model, self._lowered(), given) if low else self.model(given)
         return output.float()
 
     def features_and_logits(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -80,9 +82,7 @@ class Network:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self._computes_low, cache_enabled=False)
 
     def _lowered(self) -> dict[str, Tensor]:
-        """By name, what autocast would lower, if anything: all at once, and not weight by weight."""
-        if not self._computes_low:
-            return {}
+        """By name, what autocast would lower: all at once, and not weight by weight."""
         layers = [module for module in self.model.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
         low = {weight for layer in layers for weight in layer.parameters(recurse=False)}
         weights = {name: weight for name, weight in self.model.named_parameters() if weight in low}  # each once
