@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from continual_crust.data.samples import Samples
 from continual_crust.models import build_model, gated
 from continual_crust.models.gated import Gate
+from continual_crust.strategies.network import Network
+from continual_crust.strategies.replay_ewc import fisher_diagonal
 from continual_crust.torchvision_remedy import import_torchvision
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture(autouse=True)
+def _exact_references() -> Iterator[None]:
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
 
 
 def images_like(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
@@ -64,6 +75,33 @@ def test_gate_is_the_layer_it_replaces() -> None:
     assert list(ours.state_dict()) == list(peer.state_dict())
     images = images_like((2, 12, 4, 4), torch.float32, 0)
     assert torch.allclose(ours(images), peer(images), atol=1e-6)
+
+
+def test_importances_of_a_network_with_gates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are differentiated sample by sample, which kernels cannot be."""
+    ours, _ = gate_and_peer(4, 2, torch.float32)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), ours, nn.Flatten(), nn.Linear(4 * 36, 2)).to(DEVICE)
+    samples = Samples.of(torch.arange(3 * 64).byte().view(3, 1, 8, 8), torch.tensor([0, 1, 0])).to(DEVICE)
+    plain = fisher_diagonal(Network(model, DEVICE), samples)
+    monkeypatch.setattr(gated, "usable", lambda *_: True)
+    for found, right in zip(fisher_diagonal(Network(model, DEVICE), samples), plain, strict=True):
+        assert torch.equal(found, right)
+
+
+@pytest.mark.parametrize("wrong", [None, "first", "first_bias", "second", "second_bias"])
+def test_trial_tells_right_from_wrong(monkeypatch: pytest.MonkeyPatch, wrong: str | None) -> None:
+    pytest.importorskip("triton")
+    kernels, backward = gated.kernels(), gated.kernels().backward
+
+    def spoilt(*given: object) -> tuple[Tensor, object]:
+        gradient, gradients = backward(*given)
+        return gradient, gradients if wrong is None else gradients._replace(**{wrong: 0.9 * getattr(gradients, wrong)})
+
+    monkeypatch.setattr(kernels, "backward", spoilt)
+    if DEVICE.type == "cpu":
+        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    with torch.autocast(DEVICE.type, torch.bfloat16), torch.no_grad():
+        assert gated._works.__wrapped__(DEVICE) is (wrong is None)
 
 
 def test_every_gate_of_an_efficientnet_is_one_of_ours() -> None:

@@ -97,13 +97,28 @@ def test_evaluation_is_in_full_precision(images: Tensor) -> None:
     assert torch.equal(low.evaluate(images)[1], full.evaluate(images)[1])
 
 
-@pytest.mark.parametrize(("device", "parts"), [("cpu", [100, 100, 100]), ("cuda", [256, 44])])
+@pytest.mark.parametrize(
+    ("device", "fitting", "at_a_time"),
+    [("cpu", 100, 100), ("cuda", 100, 256), ("cuda", 20, 80), ("cuda", 1000, 1000), ("cuda", 0, 4)],
+)
 def test_how_many_images_are_evaluated_at_a_time(
-    device: str, parts: list[int], monkeypatch: pytest.MonkeyPatch
+    device: str, fitting: int, at_a_time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a GPU not fewer than it takes to be worth launching a network; elsewhere what fits into a small memory."""
-    images = torch.zeros(300, 1, 8, 8, dtype=torch.uint8)
-    monkeypatch.setattr(network, "CHUNK_PIXELS", 100 * 64)
+    """On a GPU enough to be worth launching a network, if that is not much more than what fits into a small memory."""
+    images = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
+    monkeypatch.setattr(network, "CHUNK_PIXELS", fitting * 64)
     evaluating = Network(build_model("simple_cnn", (1, 8, 8), 10), CPU)
     monkeypatch.setattr(evaluating, "device", torch.device(device))
-    assert [len(part) for part in images.split(evaluating._chunk(images))] == parts
+    assert evaluating._chunk(images) == at_a_time
+
+
+def test_batch_statistics_of_images_that_lie_class_by_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Black ones, then white ones, in batches of half as many: what varies is the difference between the two."""
+    images = torch.cat([torch.zeros(8, 1, 8, 8), torch.full((8, 1, 8, 8), 255.0)]).byte()
+    monkeypatch.setattr(network, "CHUNK_PIXELS", 8 * 64)
+    model = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(64, 2))
+    Network(model, CPU).measure_batch_statistics(images)
+    norm = model[0]
+    assert isinstance(norm, nn.BatchNorm2d)
+    assert float(norm.running_mean) == pytest.approx(127.5)
+    assert float(norm.running_var) == pytest.approx(127.5**2, rel=0.01)

@@ -33,7 +33,8 @@ class Gate(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Images of the same shape."""
-        if usable(images, self.fc1.out_channels):
+        # Whoever differentiates a network that is not in training may want more of it than the kernels give.
+        if self.training and usable(images, self.fc1.out_channels):
             layers = self.fc1.weight, self.fc1.bias, self.fc2.weight, self.fc2.bias
             output: Tensor = _Gating.apply(images, *layers)  # type: ignore[no-untyped-call]
             return output
@@ -78,7 +79,7 @@ def _works(device: torch.device) -> bool:
     shapes = (2, 80, 9, 9), (20, 80, 1, 1), (20,), (80, 20, 1, 1), (80,)
     images, *layers = (torch.randn(shape, generator=random).to(device) for shape in shapes)
     images = images.contiguous(memory_format=torch.channels_last).requires_grad_()
-    # Whoever asks may be in the middle of a step in low precision, or of an evaluation.
+    # Whoever asks may be in the middle of a step in low precision, or want no gradients.
     with torch.cuda.device(device), torch.autocast(device.type, enabled=False), torch.enable_grad():
         output, kept = kernels().forward(images.detach(), kernels().Layers(*layers))
         gradient, gradients = kernels().backward(output, images.detach(), kept, kernels().Layers(*layers))

@@ -18,7 +18,7 @@ from continual_crust.models import features_and_logits, last_linear
 CHUNK_PIXELS = 1 << 22
 """How many input values are evaluated at a time: enough to keep a GPU busy, little enough for any memory."""
 CHUNK_IMAGES = 256
-"""How many images at least on a GPU, where a large network takes as long to be launched as to be computed."""
+"""Up to so many images it is four times as much on a GPU: launching a large network takes as long as computing it."""
 
 
 class Network:
@@ -82,7 +82,7 @@ class Network:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self._computes_low, cache_enabled=False)
 
     def _lowered(self) -> dict[str, Tensor]:
-        """By name, what autocast would lower: all at once, and not weight by weight."""
+        """By name, what autocast would lower where nothing but its layer uses a weight: all at once, not one by one."""
         layers = [module for module in self.model.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
         low = {weight for layer in layers for weight in layer.parameters(recurse=False)}
         weights = {name: weight for name, weight in self.model.named_parameters() if weight in low}  # each once
@@ -104,10 +104,11 @@ class Network:
         """Let batch normalisation, if there is any, measure anew what is usual, as after weights were averaged."""
         if len(images) < 2:  # one image is no batch
             return
-        # Of nearly equal sizes, for the same reason.
-        parts = images.tensor_split(-(-len(images) // self._chunk(images)))
+        # Batches of nearly equal sizes, for the same reason, and each from all over: images that lie class by class
+        # would make batches of one class each, in which next to nothing varies.
+        count = min(-(-len(images) // self._chunk(images)), len(images) // 2)
         with repeatable_convolutions():
-            update_bn((self.normalized(part.to(self.device)) for part in parts), self.model)
+            update_bn((self.normalized(images[first::count].to(self.device)) for first in range(count)), self.model)
 
     def state(self) -> dict[str, Any]:
         """Weights and normalisation."""
@@ -130,8 +131,8 @@ class Network:
         return (images - self.mean) / self.std
 
     def _chunk(self, images: Tensor) -> int:
-        least = CHUNK_IMAGES if self.device.type == "cuda" else 1
-        return max(least, CHUNK_PIXELS // max(1, images.shape[1:].numel()))
+        chunk = max(1, CHUNK_PIXELS // max(1, images.shape[1:].numel()))
+        return max(chunk, min(CHUNK_IMAGES, 4 * chunk)) if self.device.type == "cuda" else chunk
 
 
 class _Lowered(torch.autograd.Function):
