@@ -43,11 +43,30 @@ def test_pooling_gives_the_bits_of_pytorch_in_its_order(side: int, order: torch.
     assert torch.equal(ours, plain)
     assert ours.stride() == plain.stride()  # dropout draws in the order of memory
     slopes = []
-    for pool in (MaxPool2x2(), torch.nn.MaxPool2d(2)):
-        asked = images.clone().requires_grad_()
-        pool(asked).square().sum().backward()
+    for pool in (MaxPool2x2(), MaxPool2x2().eval(), torch.nn.MaxPool2d(2)):
+        asked = images.clone(memory_format=torch.preserve_format).requires_grad_()
+        pooled = pool(asked)
+        assert pooled.stride() == plain.stride()
+        (pooled * torch.arange(pooled.numel()).view_as(pooled)).sum().backward()
         slopes.append(asked.grad)
-    assert torch.equal(slopes[0], slopes[1])
+    assert torch.equal(slopes[0], slopes[2])
+    assert torch.equal(slopes[1], slopes[2])
+
+
+def test_pooling_before_the_rectifier_changes_no_bit_of_a_step() -> None:
+    """Nor do our own gradients of pooling, whatever comes behind."""
+    images, labels = torch.randn(16, 1, 28, 28), torch.arange(16) % 10
+    slopes = []
+    for pooling in ((MaxPool2x2(), torch.nn.ReLU()), (torch.nn.ReLU(), torch.nn.MaxPool2d(2))):
+        network = build_model("simple_cnn", (1, 28, 28), 10, seed=0)
+        layers = list(network.body)
+        assert [type(layer) for layer in layers[3:5]] == [MaxPool2x2, torch.nn.ReLU]
+        network.body = torch.nn.Sequential(*layers[:3], *pooling, *layers[5:]).train()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            torch.nn.functional.cross_entropy(network(images), labels).backward()
+        slopes.append([parameter.grad for parameter in network.parameters()])
+    assert all(torch.equal(ours, plain) for ours, plain in zip(*slopes, strict=True))
 
 
 def test_resnet_keeps_the_resolution_of_small_images() -> None:
