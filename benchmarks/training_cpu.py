@@ -8,7 +8,7 @@ and nothing else. Of several repeats of an experience the shortest counts.
 
 Each side has a process of its own: ours is set up as the command line sets up its own, which keeps freed memory,
 Avalanche's as Python comes, with the network's layers as PyTorch has them. A third one does for Avalanche what can be
-done from outside: the same setting of memory, our pooling and Adam's fused steps.
+done from outside: the same setting of memory, our pooling and dropout, and Adam's fused steps.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from avalanche_peers import Budget, SupervisedPlugin, SupervisedTemplate, avalanche_stream, normalization, replay
 from continual_crust.data import Dataset, Noise, Stream, load_dataset
 from continual_crust.models import build_model
+from continual_crust.models.dropping import Dropout
 from continual_crust.models.pooling import MaxPool2x2
 from continual_crust.process_memory import keep_freed_memory
 from continual_crust.strategies import Replay, Training
@@ -110,8 +111,8 @@ def network_of(case: Case) -> torch.nn.Module:
 
 
 def of_pytorch_alone(network: torch.nn.Module) -> torch.nn.Module:
-    """The same network as anyone would write it: PyTorch's pooling, after the rectifier."""
-    layers = list(network.body)
+    """The same network as anyone would write it: PyTorch's pooling, after the rectifier, and its dropout."""
+    layers = [torch.nn.Dropout(layer.p) if isinstance(layer, Dropout) else layer for layer in network.body]
     pooling = next(place for place, layer in enumerate(layers) if isinstance(layer, MaxPool2x2))
     layers[pooling : pooling + 2] = torch.nn.ReLU(), torch.nn.MaxPool2d(2)
     network.body = torch.nn.Sequential(*layers)
@@ -145,21 +146,29 @@ def avalanche(case: Case, tuned: bool = False) -> Clock:
 
 
 def network_alone(case: Case, limits: Row) -> Row:
-    """A step on a batch that is already there: the least that anyone who trains this network in PyTorch can take."""
-    network = network_of(case).train()
-    adam = torch.optim.Adam(network.parameters(), fused=True)
+    """A step on a batch that is already there: the least that anyone who trains this network in PyTorch can take.
+
+    Beside it, turn by turn, the same network of PyTorch's own layers.
+    """
     images, labels = torch.randn(2 * BATCH, *case.dataset.image_shape), torch.arange(2 * BATCH) % 10
 
-    def step() -> None:
+    def step(network: torch.nn.Module, adam: torch.optim.Optimizer) -> None:
         adam.zero_grad()
         functional.cross_entropy(network(images), labels).backward()
         adam.step()
 
+    networks = {"ours": network_of(case).train(), "plain": of_pytorch_alone(network_of(case)).train()}
+    steps = {
+        name: partial(step, network, torch.optim.Adam(network.parameters(), fused=True))
+        for name, network in networks.items()
+    }
     with FlopCounterMode(display=False) as operations:
-        step()
-    times, _ = shortest({"network": step}, 100 if images.numel() < 10_000 else 15)
-    row = {"step_s": times["network_s"], "step_cpu_s": times["network_cpu_s"]}
+        steps["ours"]()
+    steps["plain"]()
+    times, _ = shortest(steps, 100 if images.numel() < 10_000 else 30)
+    row: Row = {}
     for unit in ("s", "cpu_s"):
+        row[f"step_{unit}"], row[f"step_of_pytorch_{unit}"] = times[f"ours_{unit}"], times[f"plain_{unit}"]
         row[f"step_products_{unit}"] = operations.get_total_flops() / limits[f"flop_per_{unit}"]
     return row
 

@@ -7,6 +7,7 @@ import torch
 
 from continual_crust.errors import InputError
 from continual_crust.models import MODELS, build_model
+from continual_crust.models.dropping import LARGE, Dropout
 from continual_crust.models.pooling import MaxPool2x2
 from continual_crust.models.torchvision_models import _with_channels
 
@@ -67,6 +68,38 @@ def test_pooling_before_the_rectifier_changes_no_bit_of_a_step() -> None:
             torch.nn.functional.cross_entropy(network(images), labels).backward()
         slopes.append([parameter.grad for parameter in network.parameters()])
     assert all(torch.equal(ours, plain) for ours, plain in zip(*slopes, strict=True))
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5])
+def test_dropout_of_large_batches_drops_as_often_as_asked_and_keeps_the_mean(share: float) -> None:
+    torch.manual_seed(0)
+    ones = torch.ones(8, LARGE // 8 + 1, requires_grad=True)
+    dropped = Dropout(share)(ones)
+    assert dropped.unique().tolist() == [0.0, pytest.approx(1 / (1 - share))]
+    assert dropped.mean().item() == pytest.approx(1, abs=0.01)  # five standard deviations
+    kept = (dropped > 0).flatten().float()
+    for apart in (1, 8, 64):  # neighbours, and equal bytes of numbers drawn one after the other
+        together = (kept[apart:] * kept[:-apart]).mean().item()
+        assert together == pytest.approx((1 - share) ** 2, abs=0.006)
+    dropped.sum().backward()
+    assert torch.equal(ones.grad, dropped)
+    assert not torch.equal(Dropout(share)(ones), dropped)
+    torch.manual_seed(0)
+    assert torch.equal(Dropout(share)(ones), dropped)
+    assert torch.equal(Dropout(share).eval()(ones), ones)
+
+
+def test_dropout_of_small_batches_is_pytorchs_own() -> None:
+    dropped = []
+    for layer in (Dropout(0.25), torch.nn.Dropout(0.25)):
+        torch.manual_seed(0)
+        dropped.append(layer(torch.ones(LARGE - 1)))
+    assert torch.equal(dropped[0], dropped[1])
+
+
+def test_dropout_refuses_a_share_it_cannot_draw() -> None:
+    with pytest.raises(ValueError, match="256ths"):
+        Dropout(0.3)
 
 
 def test_resnet_keeps_the_resolution_of_small_images() -> None:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from continual_crust.errors import InputError
 from continual_crust.models import simple_cnn_fused
+from continual_crust.models.dropping import Dropout
 from continual_crust.models.pooling import MaxPool2x2
 
 DROPPED = (0.25, 0.5)
@@ -35,11 +36,11 @@ class SimpleCNN(nn.Module):
             MaxPool2x2(),  # Before the rectifier, which has a quarter left to do then: same values, same gradients.
             nn.ReLU(),
             nn.AdaptiveAvgPool2d(12) if shrink else nn.Identity(),
-            nn.Dropout(DROPPED[0]),
+            Dropout(DROPPED[0]),
             nn.Flatten(),
             nn.Linear(64 * (144 if shrink else pooled[0] * pooled[1]), 128),
             nn.ReLU(),
-            nn.Dropout(DROPPED[1]),
+            Dropout(DROPPED[1]),
         )
         self.head = nn.Linear(128, classes)
         self.image_shape = image_shape
