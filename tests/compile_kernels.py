@@ -20,6 +20,7 @@ from continual_crust.strategies import adam
 from continual_crust.strategies.adam import Adam
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.whole_step import WholeStep
+from continual_crust.triton_key import recognise_triton_by_its_files
 
 CPU = torch.device("cpu")
 
@@ -112,6 +113,7 @@ def picks() -> None:
 
 
 if __name__ == "__main__":
+    assert recognise_triton_by_its_files()  # as in a run: kernels must be found under such a name as well
     driver.set_active(NoDevice())
     JITFunction.__getitem__ = compiles
     for part in (batch_norms, gates, steps_of_adam, picks, fused_network, whole_steps):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
+import torch
 import yaml
 
 from continual_crust.data import Dataset, load_dataset
@@ -20,6 +21,7 @@ from continual_crust.studies.memory import save_memory
 from continual_crust.studies.result import write_atomically
 from continual_crust.studies.run import CHECKPOINT, Progress, choose_device, execute
 from continual_crust.studies.tensorboard import Scalars
+from continual_crust.triton_key import recognise_triton_by_its_files
 
 DONE, SKIPPED = "done", "skipped"
 STOPPED = "stopped; repeat the command to go on."
@@ -60,7 +62,7 @@ def work_on(
         write_atomically(target / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
         device = choose_device(place.device)
         # A first kernel loads a GPU's compiler and libraries, which takes no less time than reading the data does.
-        with _meanwhile(partial(adam.kernel_works, device)), _reading:
+        with _meanwhile(partial(_first_kernel, device)), _reading:
             dataset = _dataset(config.dataset, place.data_root, place.download, config.image_size, config.crop)
         scalars = Scalars(target / "tensorboard", config.training.epochs) if place.tensorboard else None
 
@@ -91,6 +93,12 @@ def work_on(
         finished.result.write(target / "result.json")
         (target / CHECKPOINT).unlink(missing_ok=True)
         return DONE
+
+
+def _first_kernel(device: torch.device) -> None:
+    if device.type == "cuda":
+        recognise_triton_by_its_files()
+    adam.kernel_works(device)
 
 
 @contextmanager
