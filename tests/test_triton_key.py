@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,12 @@ def test_a_triton_that_keeps_it_elsewhere_is_left_alone(monkeypatch: pytest.Monk
     monkeypatch.delattr(cache, "triton_key")
     assert not recognise_triton_by_its_files()
     assert not hasattr(cache, "triton_key")
+
+
+def test_a_triton_that_cannot_be_imported_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
+        monkeypatch.delitem(sys.modules, name)
+    (tmp_path / "triton").mkdir()
+    (tmp_path / "triton" / "__init__.py").write_text("raise OSError('no driver')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not recognise_triton_by_its_files()

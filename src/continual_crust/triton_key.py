@@ -18,8 +18,10 @@ def recognise_triton_by_its_files() -> bool:
     """
     if importlib.util.find_spec("triton") is None:
         return False
-    from triton.runtime import cache
-
+    try:
+        from triton.runtime import cache
+    except Exception:  # one that cannot even be imported: the trial of the first kernel tells
+        return False
     if not callable(getattr(cache, "triton_key", None)):
         return False
     cache.triton_key = functools.cache(functools.partial(key_of_files, Path(cache.__file__).parents[1]))
