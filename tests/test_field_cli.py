@@ -151,7 +151,7 @@ def test_every_kind_of_file_is_learned_or_reported(
     assert "0/nested/deep.webp" in learner.seen("0").names()
     assert "0/[bold]<b>.jpeg" in learner.seen("0").names()
     assert learner.settings_.image_shape[1:] == (8, 8)
-    assert command(monkeypatch, "predict", tmp_path / "S", mixed / "cut.png", mixed / "1.png") == 0
+    assert command(monkeypatch, "predict", tmp_path / "S", mixed / "cut.png", mixed / "1.png") == 1
     assert "1 file skipped" in capsys.readouterr().err
 
 
@@ -165,6 +165,8 @@ def test_every_kind_of_file_is_learned_or_reported(
         ("only junk", "none of 2 files is an image"),
         ("loose images", "add --label NAME"),
         ("empty label", "--label is empty"),
+        ("label alone", "--label is for the images of a folder"),
+        ("no folder beside a review", "there is no folder"),
         ("other memory", "was made with memory_per_class (--memory) 6, not 7"),
         ("other network", "was made with model simple_cnn, not resnet18; leave the option out"),
         ("other epochs", "was made with phase1_epochs 2, not 3"),
@@ -200,6 +202,7 @@ def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
     rows = {"foreign review": "x.png,0,right,", "foreign class": "x.png,nine,wrong,"}
     row = rows.get(case, "0/0.png,0,other,zwei")
     review.write_text(f"file,class,mark,new_class\n{row}\n")
+    (tmp_path / "good.csv").write_text("file,class,mark,new_class\n0/0.png,0,wrong,\n")
     two = ("--label", "two")
     arguments: dict[str, tuple[object, ...]] = {
         "nothing given": (),
@@ -209,6 +212,8 @@ def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
         "only junk": (tmp_path / "junk",),
         "loose images": (new,),
         "empty label": (new, "--label", " "),
+        "label alone": ("--review", tmp_path / "good.csv", *two),
+        "no folder beside a review": (tmp_path / "nowhere", "--review", tmp_path / "good.csv"),
         "other memory": (new, *two, "-k", 7),
         "other network": (new, *two, "--model", "resnet18"),
         "other epochs": (new, *two, "-m", 3),

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.base import clone
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -133,10 +134,40 @@ def test_floats_keep_the_scale_of_the_first_batch(digits: Dataset) -> None:
     images, labels = batch(digits, 0, 1)
     learner = quick().learn(images / 255.0 * 16, labels)
     assert learner.settings_.image_scale == 1
-    # A dark image alone must not be mistaken for one on a scale of 0 to 1.
-    learner.predict(np.full((1, 8, 8), 0.5))
     assert learner._core is not None
     assert learner.coresets[0].images.max() == 16
+    # A dark image alone must not be mistaken for one on a scale of 0 to 1, nor one on that scale for a dark one.
+    learner.predict(np.ones((1, 8, 8)))
+    with pytest.raises(InputError, match=r"values up to 0\.5, and those the learner began with went beyond 1"):
+        learner.predict(np.full((1, 8, 8), 0.5))
+
+
+def test_images_with_transparency_are_refused_as_arrays_and_composed_as_pictures(digits: Dataset) -> None:
+    images, labels = batch(digits, 0, 1)
+    grey = [Image.fromarray(image) for image in images]
+    clear = [picture.convert("RGBA") for picture in grey]
+    with pytest.raises(InputError, match="transparency as the last channel"):
+        quick().learn(np.stack([np.asarray(picture) for picture in clear]), labels)
+    assert quick().learn(clear, labels).settings_.image_shape == (3, 8, 8)
+    palette = [picture.convert("RGB").quantize(255) for picture in grey]
+    coloured = quick().learn(palette, labels)
+    assert coloured.settings_.image_shape == (3, 8, 8)
+    assert np.abs(coloured.coresets[0].images.astype(int)).max() > 200  # not the palette's numbers
+    with pytest.raises(InputError, match="some are grey and some in colour"):
+        quick().learn([grey[0], *clear[1:]], labels)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    learner = ContinualLearner(memory_per_class=np.int64(3), learning_rate=np.float32(0.01), seed=np.int32(1))
+    assert learner._asked().memory_per_class == 3
+
+
+def test_one_more_image_says_nothing_about_the_noise_of_its_class(digits: Dataset) -> None:
+    images, labels = batch(digits, 0, 1)
+    learner = quick().learn(images[:-1], labels[:-1])
+    before = learner.noise_
+    assert before[0] is not None
+    assert learner.learn(images[-1:], labels[-1:]).noise_ == before
 
 
 def test_a_module_of_ones_own(digits: Dataset, tmp_path: Path) -> None:

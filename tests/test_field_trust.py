@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from continual_crust.selection.noise_share import Likeness
-from continual_crust.selection.trust import FITTED, Assessment, Projection, View, assess, sample_of
+from continual_crust.selection.trust import FITTED, Assessment, Projection, View, assess, sample_of, second_cloud
 
 
 def judged(own: np.ndarray, others: list[np.ndarray], known_right: np.ndarray | None = None) -> Assessment:
@@ -98,6 +98,35 @@ def test_nothing_is_said_about_few_images() -> None:
     own, _, others = clouds(0.3, 0.0, count=7)
     assert judged(own, others).noise is None
     assert (judged(own, others).right == 1).all()
+
+
+def test_nothing_is_said_about_few_new_ones_among_many() -> None:
+    own, is_wrong, others = clouds(0.3, 0.0)
+    view = View(own, others)
+    for new, said in ((7, False), (8, True)):
+        counted = np.arange(len(own)) < new
+        found = assess([view, view], sample_of(len(own), 0), counted, np.zeros(len(own), np.bool_))
+        assert (found.noise is not None) == said
+        assert ((found.right < 0.5) == is_wrong).mean() > 0.95  # all the same
+
+
+@pytest.mark.parametrize("share", [0.2, 0.35, 0.5])
+def test_a_second_cloud_within_the_class_is_possibly_wrong(share: float) -> None:
+    """One class that nobody knows, near enough to be taken for the class itself: the interval must allow for it."""
+    random = np.random.default_rng(0)
+    far = np.concatenate([np.full(5, 30.0) + random.normal(size=(30, 5))])
+    own = random.normal(size=(100, 5))
+    assert second_cloud(own) == 0
+    own[: int(100 * share), 0] += 7
+    assert second_cloud(own) == pytest.approx(share, abs=0.03)
+    found = judged(own, [far]).noise
+    assert found is not None
+    assert found.low <= share <= found.high
+
+
+def test_equal_points_are_one_cloud() -> None:
+    assert second_cloud(np.ones((50, 3))) == 0
+    assert second_cloud(np.zeros((0, 3))) == 0
 
 
 @settings(deadline=None, max_examples=12)

@@ -96,6 +96,10 @@ def learn(
 
     if folder is None and review is None:
         raise InputError("learn needs a folder of images or --review FILE; for example: learn STATE photos.")
+    if folder is None and label is not None:
+        raise InputError("--label is for the images of a folder; give that folder as well.")
+    if review is not None and folder is not None and not folder.is_dir():  # said before the review changes anything
+        raise InputError(f"there is no folder {folder}; give the folder that holds your images.")
     given: dict[str, Any] = {
         "memory_per_class": memory,
         "model": model,
@@ -109,13 +113,17 @@ def learn(
         "seed": seed,
     }
     asked = {name: value for name, value in given.items() if value is not None}
-    with _bar() as advance:
-        session = Session(StateFolder(state), device, int(cache_size * (1 << 30)), advance, checkpoint)
-        reviewed = None if review is None else session.apply_review(review)
-        learned = None if folder is None else session.learn_folder(folder, label, asked, image_size)
-    if reviewed is not None:
+
+    def session(advance: Callable[[str, int, int], None]) -> Session:
+        return Session(StateFolder(state), device, int(cache_size * (1 << 30)), advance, checkpoint)
+
+    if review is not None:
+        with _bar() as advance:
+            reviewed = session(advance).apply_review(review)
         _print_reviewed(reviewed)
-    if learned is not None:
+    if folder is not None:
+        with _bar() as advance:
+            learned = session(advance).learn_folder(folder, label, asked, image_size)
         _print_learned(learned, state)
 
 
@@ -125,7 +133,7 @@ def predict(
     form: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Tell the class of images, and how sure the learner is."""
+    """Tell the class of images, and how sure the learner is. Ends with 1 if some files could not be read."""
     from continual_crust.field.predictions import Prediction, predictions
 
     if form not in FORMATS:
@@ -151,9 +159,22 @@ def predict(
     else:
         table = _table("file", "class", "probability")
         for one in found:
-            table.add_row(Text(one.file), Text(str(one.label)), f"{one.probability:.1%}")
+            table.add_row(Text(_printable(one.file)), Text(str(one.label)), f"{one.probability:.1%}")
         console.print(table)
-    _print_skipped(skipped, _warn)
+    _print_skipped(skipped, _warn, SHOWN if form == "table" else len(skipped))
+    if skipped:
+        raise typer.Exit(1)
+
+
+def undo(
+    state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of a learner.")],
+) -> None:
+    """Take back what was learned last, a folder or a review. Done again, it takes itself back."""
+    from continual_crust.field.state import StateFolder
+
+    generation = StateFolder(state).undo()
+    names = [str(entry["name"]) for entry in generation.manifest["classes"]]
+    _say(f"The learner is as it was before, and knows {_counted(len(names), 'class', 'classes')}: {', '.join(names)}.")
 
 
 def info(
@@ -199,6 +220,11 @@ def _print_learned(outcome: Outcome, state: Path) -> None:
         console.print(table)
         for report in outcome.reports:
             _print_doubts(report.label, report.doubts, state)
+            if report.second:
+                _say(
+                    f"What seems right of '{report.label}' is of two kinds, the smaller {report.second:.0%} of it: two "
+                    "styles of one class, or a class that is not known yet. Have a look at what is kept."
+                )
     if outcome.known:
         _say(f"{_images(outcome.known)} known already or there twice, and not learned again.")
     if not outcome.reports:
@@ -233,14 +259,14 @@ def _print_reviewed(outcome: Outcome) -> None:
         _say(f"{_images(len(outcome.unreachable))} no longer where {it} came from, so {it} {stays} out: {names}.")
 
 
-def _print_skipped(skipped: Sequence[Skipped], say: Callable[[str], None]) -> None:
+def _print_skipped(skipped: Sequence[Skipped], say: Callable[[str], None], most: int = SHOWN) -> None:
     if not skipped:
         return
     say("1 file skipped:" if len(skipped) == 1 else f"{len(skipped)} files skipped:")
-    for one in skipped[:SHOWN]:
+    for one in skipped[:most]:
         say(f"  {one.why}")
-    if len(skipped) > SHOWN:
-        say(f"  … and {len(skipped) - SHOWN} more.")
+    if len(skipped) > most:
+        say(f"  … and {len(skipped) - most} more.")
 
 
 def _images(count: int) -> str:
@@ -261,11 +287,16 @@ def _table(*headings: str) -> Table:
 
 def _say(sentence: str) -> None:
     # As plain text: a file name may look like markup.
-    console.print(Text(sentence), soft_wrap=True)
+    console.print(Text(_printable(sentence)), soft_wrap=True)
 
 
 def _warn(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
+    print(_printable(sentence), file=sys.stderr)
+
+
+def _printable(text: str) -> str:
+    """File names may hold what a terminal would obey."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 @contextmanager

@@ -11,14 +11,19 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from continual_crust.errors import unknown_name
+
+FORMATS = ("html", "csv")
 console = Console()
 
 
 def review(
     state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of a learner.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write the page, by default STATE/review.html.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Where to write: by default STATE/review.html, and csv to the terminal."),
     ] = None,
+    form: Annotated[str, typer.Option("--format", help="html, or csv for a list of all images.")] = "html",
     show: Annotated[
         bool | None,
         typer.Option("--open/--no-open", help="Show it in a browser; by default where there is a screen."),
@@ -29,14 +34,28 @@ def review(
 ) -> None:
     """Write a page on which to mark what was kept and thrown out as right, wrong or another class's.
 
-    The marks it exports are applied with `continual-crust learn STATE --review FILE`.
+    The marks it exports are applied with `continual-crust learn STATE --review FILE`. With `--format csv` the same as a
+    list, for programs: every image ever seen, the most doubtful of each class first.
     """
-    from continual_crust.field.state import StateFolder
+    from continual_crust.field.state import StateFolder, told_as_unwritable
+
+    if form not in FORMATS:
+        raise unknown_name("format", form, FORMATS)
+    from continual_crust.field.review_list import listed
     from continual_crust.report.review_page import write_review_page
+    from continual_crust.studies.result import write_atomically
 
     generation = StateFolder(state).newest()
     for sentence in generation.passed_over:
         print(f"{sentence}; this is generation {generation.number}.", file=sys.stderr)
+    if form == "csv":
+        text = listed(generation)
+        if out is None:
+            print(text, end="")
+        else:
+            with told_as_unwritable(out):
+                write_atomically(out, text)
+        return
     page = out or state / "review.html"
     with console.status("writing the page"):
         write_review_page(generation, state, page, most)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from continual_crust.data.images import Header, decode, survey
+from continual_crust.data.images import Header, decode, depth_of, survey
 from continual_crust.data.loading import Request, assemble, locate, told_as
 from continual_crust.data.samples import Dataset
 from continual_crust.errors import InputError
@@ -69,10 +69,11 @@ def _load(name: str, train: Path, test: Path, request: Request, remedy: str, alw
     headers = survey([*train_paths, *test_paths])
     size = _common_size(headers, len(train_paths), request)
     colour = not always_grey and any(header.colour for header in headers)
+    depth = depth_of([path for path, header in zip(train_paths, headers, strict=False) if header.deep])
 
     def decoded(files: dict[str, list[Path]]) -> tuple[np.ndarray, np.ndarray]:
         labels = np.repeat(np.arange(len(files)), [len(paths) for paths in files.values()])
-        return decode(_flat(files), size, request.crop, colour), labels
+        return decode(_flat(files), size, request.crop, colour, depth), labels
 
     return assemble(name, decoded(train_files), decoded(test_files), list(train_files), remedy)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Sequence
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 REMEDY = "replace it by a whole image in a common format such as PNG or JPEG, or remove it"
 MOST_PIXELS = 64_000_000
 """Larger images are refused: a file of a few kilobytes can claim enough pixels to fill the memory."""
+FULL_DEPTH = (0, 0xFFFF)
+"""What pixels of 16 bits can be."""
+MEASURED = 200
+"""Files of which the depth is measured, at most."""
 _GREY_MODES = {"1", "L", "LA", "La", "I", "F"}
 _ORIENTATION = 0x0112
 _SIDEWAYS = range(5, 9)
@@ -33,6 +38,8 @@ class Header:
     width: int
     height: int
     colour: bool
+    deep: bool = False
+    """Whether pixels may have more than eight bits."""
 
 
 def survey(paths: Sequence[Path]) -> list[Header]:
@@ -56,11 +63,38 @@ def _header(image: Image, path: Path) -> Header:
         raise InputError(f"{path} has {width} × {height} pixels, more than {MOST_PIXELS:,}; {REMEDY}.")
     if "exif" in image.info and image.getexif().get(_ORIENTATION) in _SIDEWAYS:
         width, height = height, width
+    return Header(width, height, colour=not is_grey(image), deep=image.mode.startswith("I"))
+
+
+def is_grey(image: Image) -> bool:
+    """Whether an image has no colour, by what it says of itself."""
     # The part after a semicolon, as in I;16, only says how values are stored.
-    return Header(width, height, colour=image.mode.partition(";")[0] not in _GREY_MODES)
+    return image.mode.partition(";")[0] in _GREY_MODES
 
 
-def decode(paths: Sequence[Path], size: tuple[int, int], crop: bool, colour: bool) -> Bytes:
+def depth_of(paths: Sequence[Path]) -> tuple[int, int]:
+    """What to take for black and for white in files with pixels of 16 bits.
+
+    Cameras that measure 12 or 14 bits use a small part of 16, and a thermal one a small part of that: of a scene
+    between 7,600 and 7,800 hardly one grey would be left. Half of the part in use is added on either side, for images
+    to come. Files that use more than half of what there is are left alone, and so is what cannot be read.
+    """
+    import PIL.Image
+
+    lowest, highest = FULL_DEPTH[1], FULL_DEPTH[0]
+    for path in paths[:: -(-len(paths) // MEASURED) or 1]:
+        with contextlib.suppress(Exception), PIL.Image.open(path) as image:
+            values = np.asarray(image)
+            lowest, highest = min(lowest, int(values.min())), max(highest, int(values.max()))
+    used = highest - lowest
+    if used <= 0 or used > (FULL_DEPTH[1] - FULL_DEPTH[0]) // 2 or lowest < FULL_DEPTH[0] or highest > FULL_DEPTH[1]:
+        return FULL_DEPTH
+    return max(FULL_DEPTH[0], lowest - used // 2), min(FULL_DEPTH[1], highest + used // 2 + 1)
+
+
+def decode(
+    paths: Sequence[Path], size: tuple[int, int], crop: bool, colour: bool, depth: tuple[int, int] = FULL_DEPTH
+) -> Bytes:
     """Decode image files that :func:`survey` accepted.
 
     Parameters
@@ -73,6 +107,8 @@ def decode(paths: Sequence[Path], size: tuple[int, int], crop: bool, colour: boo
         Cut to the size around the centre, with black where an image is smaller. Otherwise scale to it.
     colour
         Three channels rather than one.
+    depth
+        What becomes black and white of pixels with 16 bits, from :func:`depth_of`.
 
     Returns
     -------
@@ -88,7 +124,7 @@ def decode(paths: Sequence[Path], size: tuple[int, int], crop: bool, colour: boo
     def decode_one(position: int) -> None:
         path = paths[position]
         with told_as(f"{path} cannot be read", REMEDY), PIL.Image.open(path) as image:
-            fitted = _fit(_in_bytes(image, path).convert("RGB" if colour else "L"), size, crop)
+            fitted = _fit(in_bytes(image, str(path), depth).convert("RGB" if colour else "L"), size, crop)
             decoded[position] = np.asarray(fitted).reshape(height, width, channels).transpose(2, 0, 1)
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
@@ -97,7 +133,7 @@ def decode(paths: Sequence[Path], size: tuple[int, int], crop: bool, colour: boo
     return decoded
 
 
-def _in_bytes(image: Image, path: Path) -> Image:
+def in_bytes(image: Image, name: str, depth: tuple[int, int] = FULL_DEPTH) -> Image:
     """The image the right way up, eight bits deep, on white where it is transparent."""
     import PIL.Image
     from PIL import ImageOps
@@ -106,9 +142,10 @@ def _in_bytes(image: Image, path: Path) -> Image:
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image)
         if image.mode == "F" or values.min() < 0 or values.max() > 0xFFFF:
-            raise InputError(f"{path} has pixels of more than 16 bits; save it with 8 or 16 bits a channel.")
+            raise InputError(f"{name} has pixels of more than 16 bits; save it with 8 or 16 bits a channel.")
         # Pillow's own conversion would cut off at 255 instead of scaling.
-        return PIL.Image.fromarray(np.round(values / 257).astype(np.uint8))
+        scaled = (np.clip(values, *depth).astype(np.float64) - depth[0]) * (255 / (depth[1] - depth[0]))
+        return PIL.Image.fromarray(np.round(scaled).astype(np.uint8))
     if image.mode in {"LA", "La", "PA", "RGBA", "RGBa"} or "transparency" in image.info:
         white = PIL.Image.new("RGBA", image.size, "white")
         return PIL.Image.alpha_composite(white, image.convert("RGBA"))

@@ -65,7 +65,9 @@ class ClassReport:
     doubts: list[Doubt]
     """Of the new images, the most doubtful first."""
     noise: NoiseEstimate | None
-    """Of its last batch."""
+    """Of its last batch; None where that was too small to say."""
+    second: float = 0.0
+    """The share of what seems right in it that is a kind of its own."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class FieldLearner:
         self.labels: list[Label] = []
         self.seen: list[Seen] = []
         self.noise: list[NoiseEstimate | None] = []
-        """Of each class's last batch."""
+        """Of each class's last batch that was large enough to say."""
         self.batches: list[dict[str, Any]] = []
         self.strategy: FieldCrust | None = None
         self._module = module
@@ -112,7 +114,7 @@ class FieldLearner:
         """A class's place in all lists."""
         if label in self.labels:
             return self.labels.index(label)
-        known = ", ".join(map(str, self.labels[:10])) + (", …" if len(self.labels) > 10 else "")
+        known = ", ".join(map(repr, self.labels[:10])) + (", …" if len(self.labels) > 10 else "")
         raise InputError(f"class {label!r} was never learned; known: {known or 'none yet'}.")
 
     @contextmanager
@@ -304,7 +306,7 @@ class FieldLearner:
         seen.kept[:] = False
         seen.kept[strategy.memory[label].ids.cpu().numpy()] = True
         self.seen = _replaced(self.seen, label, seen)
-        if len(fresh):
+        if found.noise is not None and len(fresh):
             self.noise = _replaced(self.noise, label, found.noise)
         doubtful = fresh[looks_wrong(seen)[fresh]]
         names = seen.names()
@@ -317,7 +319,8 @@ class FieldLearner:
             )
             for row in doubtful[np.argsort(seen.score[doubtful], kind="stable")]
         ]
-        return ClassReport(self.labels[label], len(fresh), int(seen.kept.sum()), doubts, self.noise[label])
+        noise = found.noise if len(fresh) else self.noise[label]
+        return ClassReport(self.labels[label], len(fresh), int(seen.kept.sum()), doubts, noise, found.second)
 
 
 def _checked_settings(plain: dict[str, Any]) -> Settings:

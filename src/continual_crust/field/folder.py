@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from continual_crust.data.folder import visible
-from continual_crust.data.images import decode, survey
+from continual_crust.data.images import FULL_DEPTH, decode, depth_of, survey
 from continual_crust.data.loading import Bytes
 from continual_crust.errors import InputError
 from continual_crust.field.seen import digest_of, thumbnail_of
+from continual_crust.field.settings import Settings
 from continual_crust.field.state import told_as_unwritable
 
 CHUNK = 256
@@ -54,6 +56,14 @@ class Form:
     height: int
     width: int
     crop: bool
+    depth: tuple[int, int] = FULL_DEPTH
+    """What is black and what is white in files with 16 bits a pixel."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Form:
+        """The form of a learner's images."""
+        depth = settings.darkest, settings.brightest
+        return cls(settings.channels, settings.height, settings.width, settings.crop, depth)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -63,14 +73,20 @@ class Form:
     def decoded(self, paths: Sequence[Path]) -> Bytes:
         """Files as bytes, (n, channels, height, width); raises `InputError` for the first that is none."""
         survey(paths)
-        return decode(paths, (self.width, self.height), self.crop, self.channels == 3)
+        return decode(paths, (self.width, self.height), self.crop, self.channels == 3, self.depth)
 
 
 def empty_classes(folder: Path, files: Sequence[ImageFile], apart_from: Path) -> list[str]:
     """Names of class folders in which there is no file; one that holds `apart_from` is none."""
     state = apart_from.resolve()
     folders = [entry for entry in visible(folder) if entry.is_dir() and not state.is_relative_to(entry.resolve())]
-    return sorted({readable(entry.name) for entry in folders} - {file.label for file in files})
+    return sorted({class_name(entry.name) for entry in folders} - {file.label for file in files})
+
+
+def any_in_colour(paths: Sequence[Path]) -> bool:
+    """Whether some of these images are in colour, by what a few dozen of them say."""
+    some = paths[:: -(-len(paths) // 50) or 1]
+    return any(header.colour for header in survey(some))
 
 
 def stray_images(folder: Path) -> int:
@@ -86,15 +102,15 @@ def image_files(folder: Path, label: str | None, apart_from: Path | None = None)
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; give the folder that holds your images.")
     if label is not None:
-        if not label.strip():
+        name = class_name(label)
+        if not name:
             raise InputError("--label is empty; give the name of the class.")
-        name = readable(label)
         return [ImageFile(path, shown(path.relative_to(folder)), name) for path in files_under(folder, apart_from)]
     classes = [entry for entry in visible(folder) if entry.is_dir() and not _same(entry, apart_from)]
     if not classes:
         raise InputError(f"{folder} holds no class folders; if all its images are of one class, add --label NAME.")
     return [
-        ImageFile(path, shown(path.relative_to(folder)), readable(entry.name))
+        ImageFile(path, shown(path.relative_to(folder)), class_name(entry.name) or readable(entry.name))
         for entry in classes
         for path in files_under(entry, apart_from)
     ]
@@ -114,6 +130,15 @@ def readable(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
+def class_name(name: str) -> str:
+    """A class's name from a folder's or a person's: the same letters are the same name, however they are written.
+
+    >>> class_name("cafe\u0301 ") == class_name("caf\u00e9")
+    True
+    """
+    return unicodedata.normalize("NFC", readable(name)).strip()
+
+
 def form_of(files: Sequence[ImageFile], side: int | None, largest: int, crop: bool, on_progress: OnProgress) -> Form:
     """The form that suits images: the most common size, no side longer than `largest`; in colour if any is.
 
@@ -129,7 +154,7 @@ def form_of(files: Sequence[ImageFile], side: int | None, largest: int, crop: bo
         Whether images are cut to their size; then it is the largest square that all of them have.
     """
     sizes: Counter[tuple[int, int]] = Counter()
-    colour = False
+    colour, deep = False, []
     for number, file in enumerate(files, start=1):
         try:
             header = survey([file.path])[0]
@@ -139,6 +164,7 @@ def form_of(files: Sequence[ImageFile], side: int | None, largest: int, crop: bo
             on_progress("looking at sizes", number, len(files))
         sizes[header.width, header.height] += 1
         colour |= header.colour
+        deep += [file.path] if header.deep else []
     if not sizes:
         raise nothing_readable(files)
     if side is not None:
@@ -149,7 +175,7 @@ def form_of(files: Sequence[ImageFile], side: int | None, largest: int, crop: bo
         width, height = sizes.most_common(1)[0][0]
         scale = min(1.0, largest / max(width, height))
         width, height = max(1, round(width * scale)), max(1, round(height * scale))
-    return Form(3 if colour else 1, height, width, crop)
+    return Form(3 if colour else 1, height, width, crop, depth_of(deep))
 
 
 def nothing_readable(files: Sequence[ImageFile]) -> InputError:
@@ -258,15 +284,18 @@ def _claim(handle: int, size: int) -> None:
         os.truncate(handle, size)
 
 
-def files_under(folder: Path, apart_from: Path | None = None) -> list[Path]:
-    """Files of a folder and the folders in it, apart from one, less what operating systems leave there."""
+def files_under(folder: Path, apart_from: Path | None = None, above: tuple[Path, ...] = ()) -> list[Path]:
+    """Files of a folder and the folders in it, apart from one, less what operating systems leave there.
+
+    Links are followed, but not to where the way has led through already (`above`).
+    """
     files = []
+    above = (*above, folder.resolve())
     for entry in visible(folder):
-        if entry.is_dir():
-            passed_over = entry.is_symlink() or _same(entry, apart_from)
-            files += [] if passed_over else files_under(entry, apart_from)
-        else:
+        if not entry.is_dir():
             files.append(entry)
+        elif entry.resolve() not in above and not _same(entry, apart_from):
+            files += files_under(entry, apart_from, above)
     return files
 
 

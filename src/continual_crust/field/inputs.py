@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from continual_crust.data.images import in_bytes, is_grey
 from continual_crust.data.loading import Bytes
 from continual_crust.errors import InputError
 
@@ -68,8 +69,14 @@ def as_bytes(images: Any, scale: float | None) -> tuple[Bytes, float | None]:
     array = _as_array(images)
     if array.ndim == 3:
         array = array[:, None]
-    if array.ndim == 4 and array.shape[1] not in (1, 3) and array.shape[3] in (1, 3):
-        array = array.transpose(0, 3, 1, 2)
+    if array.ndim == 4 and array.shape[1] not in (1, 3):
+        if array.shape[3] in (2, 4):
+            raise InputError(
+                f"images have shape {tuple(array.shape)}, with transparency as the last channel; leave it out: "
+                "images[..., :-1]."
+            )
+        if array.shape[3] in (1, 3):
+            array = array.transpose(0, 3, 1, 2)
     if array.ndim != 4 or not all(array.shape[1:]):
         raise InputError(
             f"images have shape {tuple(array.shape)}; give (n, height, width) or (n, channels, height, width)."
@@ -85,7 +92,13 @@ def as_bytes(images: Any, scale: float | None) -> tuple[Bytes, float | None]:
             "leave them out or mend them."
         )
     if array.dtype.kind == "f":
-        scale = scale or (LARGEST_BYTE if len(array) == 0 or array.max() <= 1 else 1)
+        largest = float(array.max()) if len(array) else 0.0
+        if scale == 1 and 0 < largest <= 1 and (array % 1).any():
+            raise InputError(
+                f"images have values up to {largest:g}, and those the learner began with went beyond 1; give them on "
+                "the same scale."
+            )
+        scale = scale or (LARGEST_BYTE if largest <= 1 else 1)
         array = np.round(array.astype(np.float64) * scale)
     if len(array) and (array.min() < 0 or array.max() > LARGEST_BYTE):
         raise InputError(
@@ -103,7 +116,19 @@ def _as_array(images: Any) -> NDArray[Any]:
         return images
     if not isinstance(images, Sequence) and not isinstance(images, np.ndarray):
         raise InputError(f"images are a {type(images).__name__}; give a tensor, an array or a data set.")
-    singles = [_as_array(image) if isinstance(image, Tensor) else np.asarray(image) for image in images]
+    singles = [_single(image, number) for number, image in enumerate(images)]
     if len({single.shape for single in singles}) > 1:
-        raise InputError("the images differ in size; bring them to one size, or learn from a folder, which does.")
+        raise InputError(
+            "the images differ in size, or some are grey and some in colour; bring them to one form, or learn from a "
+            "folder, which does."
+        )
     return np.stack(singles) if singles else np.empty((0, 1, 1, 1), np.uint8)
+
+
+def _single(image: Any, number: int) -> NDArray[Any]:
+    if isinstance(image, Tensor):
+        return _as_array(image)
+    if type(image).__module__.partition(".")[0] == "PIL":
+        grey = is_grey(image)
+        return np.asarray(in_bytes(image, f"image {number}").convert("L" if grey else "RGB"))
+    return np.asarray(image)

@@ -36,8 +36,7 @@ def predictions(
     for sentence in generation.passed_over:
         warn(f"{sentence}; used generation {generation.number}.")
     learner = ContinualLearner.of_generation(generation, None, device)
-    settings = learner.settings_
-    form = Form(settings.channels, settings.height, settings.width, settings.crop)
+    form = Form.of(learner.settings_)
     files = [file for path in paths for file in (files_under(path, apart_from=state) if path.is_dir() else [path])]
     for start in range(0, len(files), CHUNK):
         part = files[start : start + CHUNK]

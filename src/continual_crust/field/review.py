@@ -137,9 +137,8 @@ class Review:
         path = folders[batch].get(seen.files[row])
         if path is None:
             return None
-        form = Form(settings.channels, settings.height, settings.width, settings.crop)
         try:
-            image = form.decoded([path])[0]
+            image = Form.of(settings).decoded([path])[0]
         except InputError:
             return None
         return image if np.array_equal(digest_of(image), seen.digest[row]) else None

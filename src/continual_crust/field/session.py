@@ -30,6 +30,7 @@ from continual_crust.field.folder import (
     ImageFile,
     OnProgress,
     Skipped,
+    any_in_colour,
     empty_classes,
     form_of,
     image_files,
@@ -41,12 +42,15 @@ from continual_crust.field.inputs import Label
 from continual_crust.field.review import Review
 from continual_crust.field.review_file import read_review
 from continual_crust.field.rows import ChosenRows
+from continual_crust.field.seen import NO_MARK, RIGHT
 from continual_crust.field.settings import Settings
 from continual_crust.field.state import StateFolder, told_as_unwritable
 
 LARGEST_SIDE, LARGEST_PRETRAINED_SIDE = 128, 224
 """Longest side of images when no size is asked for; torchvision's weights were made at the second."""
 CHECKPOINT_SECONDS = 30.0
+SHOWN = 5
+"""Names in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -126,13 +130,23 @@ class Session:
                     f"{stray} {lie} in {folder} itself, in no class folder, and {were} skipped; put {them} into one."
                 )
             good = decoded.good
+            notes += _notes_on_names(learner, files)
+            if learner.settings.channels == 1 and any_in_colour([file.path for file in good]):
+                notes.append("some images are in colour; this learner began with grey ones and sees them in grey.")
             new = _unknown(learner, good, digests)
+            notes += _notes_on_contradictions(learner, good, digests, new)
             known = len(good) - len(new)
             if not len(new):
                 return Outcome(known=known, skipped=skipped, notes=notes)
             with learner.transaction():
+                darkest, brightest = form.depth
                 learner.settings = replace(
-                    learner.settings, channels=form.channels, height=form.height, width=form.width
+                    learner.settings,
+                    channels=form.channels,
+                    height=form.height,
+                    width=form.width,
+                    darkest=darkest,
+                    brightest=brightest,
                 )
                 incoming = learner.record(
                     ChosenRows(decoded, torch.from_numpy(new)),
@@ -152,6 +166,8 @@ class Session:
     def apply_review(self, file: Path) -> Outcome:
         """Do what a person's marks ask for, and learn anew the classes they change."""
         marks = read_review(file)
+        if not self.state.exists():
+            raise InputError(f"there is no learner in {self.state.path} to review; learn a folder of images first.")
         with self.state.locked(), self._workplace():
             learner, notes = self._learner({}, None)
             with learner.transaction():
@@ -166,6 +182,7 @@ class Session:
                 notes += self._given_up(lesson)
                 reports = self._taught(learner, incoming, also, lesson) if len(incoming.ids) or also else []
                 self.state.write(learner.files())
+        notes += _notes_on_room(learner)
         return Outcome(reports, marked=review.applied, unreachable=unreachable, notes=notes)
 
     def _learner(self, asked: Mapping[str, Any], image_size: int | None) -> tuple[FieldLearner, list[str]]:
@@ -193,7 +210,7 @@ class Session:
     def _form(self, learner: FieldLearner, files: Sequence[ImageFile], image_size: int | None) -> Form:
         settings = learner.settings
         if settings.channels:
-            return Form(settings.channels, settings.height, settings.width, settings.crop)
+            return Form.of(settings)
         largest = LARGEST_PRETRAINED_SIDE if settings.pretrained else LARGEST_SIDE
         return form_of(files, image_size, largest, settings.crop, self.on_progress)
 
@@ -231,6 +248,52 @@ def _label(learner: FieldLearner, text: str) -> Label:
     if numbers and text.isdecimal():
         return int(text)
     return text
+
+
+def _notes_on_room(learner: FieldLearner) -> list[str]:
+    """Of classes of which more was called right than can be kept."""
+    notes = []
+    for label, seen in zip(learner.labels, learner.seen, strict=True):
+        right = int((seen.mark == RIGHT).sum())
+        if right > learner.settings.memory_per_class:
+            notes.append(
+                f"{right} images of '{label}' are marked right and {learner.settings.memory_per_class} of them kept, "
+                "as many as the memory holds; a new STATE can have a larger --memory."
+            )
+    return notes
+
+
+def _notes_on_names(learner: FieldLearner, files: Sequence[ImageFile]) -> list[str]:
+    """Of new classes that are called nearly as known ones are: it may be a slip, and a class cannot be taken back."""
+    known = {str(label).casefold(): label for label in learner.labels}
+    new = dict.fromkeys(file.label for file in files if file.label not in map(str, learner.labels))
+    return [
+        f"'{label}' is a new class beside '{known[label.casefold()]}'; if that was a slip, take it back with undo."
+        for label in new
+        if label.casefold() in known
+    ]
+
+
+def _notes_on_contradictions(
+    learner: FieldLearner, files: Sequence[ImageFile], digests: NDArray[np.uint8], new: NDArray[np.int64]
+) -> list[str]:
+    """Of new images that are pixel by pixel what another class has, from before or from the same folder."""
+    classes: dict[bytes, str] = {}
+    for label, seen in zip(learner.labels, learner.seen, strict=True):
+        for row in np.flatnonzero(np.isin(seen.mark, (NO_MARK, RIGHT))).tolist():
+            classes.setdefault(seen.digest[row].tobytes(), str(label))
+    found = []
+    for at in new.tolist():
+        other = classes.setdefault(digests[at].tobytes(), files[at].label)
+        if other != files[at].label:
+            found.append(f"{files[at].name} ('{other}')")
+    if not found:
+        return []
+    count = "1 image is" if len(found) == 1 else f"{len(found)} images are"
+    names = ", ".join(found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
+    return [
+        f"{count} also in another class, pixel by pixel, and cannot be both; say which is wrong in a review: {names}."
+    ]
 
 
 def _unknown(learner: FieldLearner, files: Sequence[ImageFile], digests: NDArray[np.uint8]) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from continual_crust.data.images import FULL_DEPTH
 from continual_crust.errors import InputError, check_types, told_name, unknown_name
 from continual_crust.models import MODELS
 from continual_crust.selection.gradients import GradientSpace
@@ -59,6 +60,10 @@ class Settings:
     width: int = 0
     crop: bool = False
     """Whether files are cut to their size around the centre rather than scaled to it."""
+    darkest: int = FULL_DEPTH[0]
+    """What is black in files with 16 bits a pixel."""
+    brightest: int = FULL_DEPTH[1]
+    """What is white in them."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -71,6 +76,10 @@ class Settings:
         for name in ("phase1_epochs", "phase2_epochs", "channels", "height", "width"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} is {getattr(self, name)}; give a number of 0 or more.")
+        if not FULL_DEPTH[0] <= self.darkest < self.brightest <= FULL_DEPTH[1]:
+            raise InputError(
+                f"black is {self.darkest} and white {self.brightest}; give two numbers of 16 bits, in order."
+            )
         self.training(1)
 
     @property
@@ -114,6 +123,7 @@ class Settings:
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Settings:
         """What :meth:`as_dict` gave, checked."""
+        plain = {"darkest": FULL_DEPTH[0], "brightest": FULL_DEPTH[1], **plain}  # learners from before have neither
         known = {entry.name for entry in fields(cls)}
         if set(plain) != known:
             raise InputError(f"settings lack or exceed what is known: {', '.join(sorted(known ^ set(plain)))}.")

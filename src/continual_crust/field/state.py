@@ -255,6 +255,25 @@ class StateFolder:
             shutil.rmtree(self._place(old), ignore_errors=True)
         return Generation.read(place)
 
+    def undo(self) -> Generation:
+        """Make the generation before the newest the newest again, by writing it once more.
+
+        The one that is taken back is the one before then, so undoing twice changes nothing.
+        """
+        with self.locked():
+            newest = self.newest()
+            older = [number for number in self.numbers() if number < newest.number]
+            if not older:
+                raise InputError(f"there is nothing to go back to in {self.path}: this is all it ever learned.")
+            try:
+                before = Generation.read(self._place(older[-1]))
+                files = {name: _checked(before.path, name, before.checksums) for name in before.checksums}
+            except Damaged as error:
+                raise InputError(
+                    f"generation {older[-1]} in {self.path} is damaged ({error}); stayed as it is."
+                ) from None
+            return self.write(files)
+
     def _place(self, number: int) -> Path:
         return self.path / "generations" / f"{number:06d}"
 

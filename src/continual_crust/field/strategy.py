@@ -246,9 +246,11 @@ class FieldCrust(ContinualCrust):
     def _choice(self, batch: Batch, candidates: Tensor, label: int) -> Tensor:
         """Positions of a class's coreset: all that people vouched for, then what the selector says."""
         pinned, free = candidates[batch.pinned[candidates]], candidates[~batch.pinned[candidates]]
-        size = max(0, self.training.memory_per_class - len(pinned))
+        size = self.training.memory_per_class - len(pinned)
+        if size < 0:  # more than can be kept
+            pinned, free, size = pinned[:0], pinned, self.training.memory_per_class
         if not len(free) or not size:
-            return pinned[: self.training.memory_per_class]
+            return pinned
         features, logits = [], []
         with self._timed_selection():
             for part in chunks(free, batch.rows.shape):

@@ -8,7 +8,8 @@ resemble another class without having any of its images. So the shares are taken
                 would hold at least p·a of the batch. So p is at most the batch's share there over a. The regions are
                 those of images that look more like c than the batch's own class does, and the smallest such ratio
                 limits the share of c that is believed.
-    possible    Everything that is not of the own class by the mixture.
+    possible    Everything that is not of the own class by the mixture; for the interval also the smaller part of what
+                is, where that is clearly two clouds: a second class that nobody knows, or a second style.
     likely      What is certain and a part of the rest: a quarter, and the more the more is certain (`BELIEVED`,
                 `HALF_CERTAIN`). A batch that has images of known classes has likely others that do not belong as well;
                 one that has none may just have several styles.
@@ -75,7 +76,9 @@ class Likeness:
         return min(limits)
 
 
-def noise_estimate(kinds: Points, refits: Sequence[Points], likenesses: Sequence[Likeness]) -> NoiseEstimate:
+def noise_estimate(
+    kinds: Points, refits: Sequence[Points], likenesses: Sequence[Likeness], second: float = 0.0
+) -> NoiseEstimate:
     """Put together what is known of a batch.
 
     Parameters
@@ -86,6 +89,8 @@ def noise_estimate(kinds: Points, refits: Sequence[Points], likenesses: Sequence
         The same for resampled batches.
     likenesses
         For every other class.
+    second
+        What is of the own class by the mixture, but as a second cloud: the share of it.
     """
     others, possible = kinds[1:-1], float(1 - kinds[0])
     # One image more or less in a region is chance; what is certain at least does without it.
@@ -98,5 +103,7 @@ def noise_estimate(kinds: Points, refits: Sequence[Points], likenesses: Sequence
     resampled = np.array([kinds, *refits])
     shrunk = np.quantile(resampled[:, 1:-1].sum(axis=1), 0.025) / max(others.sum(), 1e-12)
     low = at_least * min(1.0, shrunk) - MODEL_ERROR[0]
+    # Two styles of one class and two classes of which the second is unknown look the same from here.
     high = max(possible, np.quantile(1 - resampled[:, 0], 0.975)) + MODEL_ERROR[1]
+    high += second * float(kinds[0])
     return NoiseEstimate(estimate, float(np.clip(low, 0, estimate)), float(np.clip(high, estimate, 1)))

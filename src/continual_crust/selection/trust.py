@@ -47,6 +47,8 @@ LOOK_SIDE = 16
 FITTED = 2000
 """Images of a batch that the mixture is fitted to; more would not change it."""
 ITERATIONS, REFITS, REFIT_ITERATIONS = 60, 40, 12
+CLEARLY = 0.3
+"""How much better two clouds must describe a point than one, as a logarithm, to be taken for two kinds of images."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class Assessment:
     """For each image the probability that its label is right."""
     noise: NoiseEstimate | None
     """None where there were too few images to say, or nobody asked."""
+    second: float = 0.0
+    """The share of what seems right that is a kind of its own: another style of the class, or another class."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,8 @@ def assess(
     densities = [mixture.densities() for mixture in mixtures]
     kinds = _normalized(sum(densities, np.zeros(1)), shares, known_right)
     right = kinds[:, 0].astype(np.float32)
+    if counted.sum() < FEWEST:
+        return Assessment(right, None)
     # By its looks alone: a network has learned the other classes' remembered images, and new ones look less like them.
     looks, mixture = densities[-1][counted], mixtures[-1]
     likenesses = [
@@ -146,7 +152,26 @@ def assess(
         about = times * counted[fitted]
         if about.sum():
             resampled.append(about @ again / about.sum())
-    return Assessment(right, noise_estimate(kinds[counted].mean(axis=0), resampled, likenesses))
+    second = second_cloud(views[-1].own[counted & (right >= 0.5)])
+    return Assessment(right, noise_estimate(kinds[counted].mean(axis=0), resampled, likenesses, second), second)
+
+
+def second_cloud(points: Points) -> float:
+    """Which share of points is the smaller of two clouds, where they are clearly two; otherwise 0.
+
+    Clearly: two Gaussians of one spread are better than one by the Bayesian information criterion, and by `CLEARLY`
+    for each point.
+    """
+    from sklearn.mixture import GaussianMixture
+
+    if len(points) < FEWEST or np.ptp(points, axis=0).max() < 1e-9:
+        return 0.0
+    one, two = (
+        GaussianMixture(clouds, covariance_type="tied", reg_covar=1e-3, n_init=3, random_state=0).fit(points)
+        for clouds in (1, 2)
+    )
+    is_clear = one.bic(points) - two.bic(points) > CLEARLY * len(points)
+    return float(two.weights_.min()) if is_clear else 0.0
 
 
 def network_view(features: Tensor) -> Points:

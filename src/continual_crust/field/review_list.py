@@ -1,0 +1,36 @@
+"""What a learner thinks of every image it was ever given, as a list for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+
+from continual_crust.field.core import looks_wrong
+from continual_crust.field.seen import MARKS
+from continual_crust.field.state import Generation
+
+COLUMNS = ("file", "class", "kept", "looks_wrong", "label_right", "rather", "rather_probability", "mark")
+
+
+def listed(generation: Generation) -> str:
+    """A CSV text with one row for each image, class by class, the most doubtful first.
+
+    `file` and `class` are those of a review file; `rather` is the class the learner would give instead.
+    """
+    labels = [entry["name"] for entry in generation.manifest["classes"]]
+    words = {number: word for word, number in MARKS.items()}
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for index, label in enumerate(labels):
+        seen = generation.seen(index)
+        names, wrong = seen.names(), looks_wrong(seen)
+        for row in np.argsort(seen.score, kind="stable").tolist():
+            other = int(seen.other[row])
+            rather = (labels[other], f"{seen.other_probability[row]:.4f}") if other >= 0 else ("", "")
+            yes_or_no = ("yes" if seen.kept[row] else "no", "yes" if wrong[row] else "no")
+            mark = words.get(int(seen.mark[row]), "")
+            writer.writerow([names[row], label, *yes_or_no, f"{seen.score[row]:.4f}", *rather, mark])
+    return text.getvalue()

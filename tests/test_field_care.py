@@ -1,0 +1,211 @@
+"""What `learn` takes care of beyond learning: contradictions, slips, deep and linked files, and the way back."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from continual_crust import ContinualLearner
+from continual_crust.data import Dataset
+from continual_crust.data.folder import load_folder
+from continual_crust.data.images import FULL_DEPTH, depth_of
+from continual_crust.data.loading import Request
+from continual_crust.field.settings import Settings
+from field_images import QUICK, command, digit_folders, fingerprint, numbers_of, write_images
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def state(digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> Path:
+    """A learner of 0 and 1."""
+    images = digit_folders(tmp_path / "images", digits)
+    assert command(monkeypatch, "learn", tmp_path / "S", images, *QUICK) == 0
+    capsys.readouterr()
+    return tmp_path / "S"
+
+
+def classes_in(state: Path) -> list[object]:
+    return ContinualLearner.load(state, device="cpu").classes_.tolist()
+
+
+def thermal(folder: Path, digits: Dataset, digit: int, low: int = 7600, high: int = 7800) -> Path:
+    """Digits as a camera would measure warmth: 16 bits, of which hardly any are used."""
+    folder.mkdir(parents=True)
+    for number, image in enumerate(numbers_of(digits, digit)[:12]):
+        values = (low + image.astype(np.float64) / 255 * (high - low)).round().astype(np.uint16)
+        Image.fromarray(values).save(folder / f"{number}.png")
+    return folder
+
+
+def test_deep_images_keep_their_contrast(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    for digit in (0, 1):
+        thermal(tmp_path / "warm" / str(digit), digits, digit)
+    assert command(monkeypatch, "learn", tmp_path / "S", tmp_path / "warm", *QUICK) == 0
+    assert "known already" not in capsys.readouterr().out
+    learner = ContinualLearner.load(tmp_path / "S", device="cpu")
+    kept = learner.coresets["0"].images
+    assert kept.max() - kept.min() > 100
+    assert (learner.settings_.darkest, learner.settings_.brightest) == (7500, 7901)
+    # What comes later is seen on the same scale.
+    brighter = thermal(tmp_path / "later" / "2", digits, 2, high=7850).parent
+    assert command(monkeypatch, "learn", tmp_path / "S", brighter) == 0
+    assert ContinualLearner.load(tmp_path / "S", device="cpu").coresets["2"].images.max() > kept.max()
+
+
+def test_deep_images_that_use_their_depth_are_left_alone(digits: Dataset, tmp_path: Path) -> None:
+    for name, low, high in (("full", 0, 65535), ("flat", 500, 500)):
+        assert depth_of(sorted(thermal(tmp_path / name, digits, 3, low, high).iterdir())) == FULL_DEPTH
+    assert depth_of([]) == FULL_DEPTH
+    (tmp_path / "junk.png").write_text("junk")
+    assert depth_of([tmp_path / "junk.png"]) == FULL_DEPTH
+
+
+def test_a_folder_as_a_data_source_keeps_it_too(digits: Dataset, tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        for digit in (0, 1):
+            thermal(tmp_path / part / str(digit), digits, digit)
+    images = load_folder(Request(tmp_path)).train_images
+    assert int(images.max()) - int(images.min()) > 100
+
+
+def test_learners_from_before_have_full_depth() -> None:
+    plain = Settings().as_dict()
+    del plain["darkest"], plain["brightest"]
+    assert Settings.from_dict(plain) == Settings()
+
+
+def test_an_image_of_two_classes_is_told(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    zeros, twos, threes = (numbers_of(digits, digit)[:10] for digit in (0, 2, 3))
+    write_images(tmp_path / "more" / "2", np.concatenate([twos, zeros[:1]]))
+    write_images(tmp_path / "more" / "3", np.concatenate([threes, twos[:1]]))
+    assert command(monkeypatch, "learn", state, tmp_path / "more") == 0
+    assert capsys.readouterr().err == (
+        "2 images are also in another class, pixel by pixel, and cannot be both; say which is wrong in a review: "
+        "2/10.png ('0'), 3/10.png ('2').\n"
+    )
+
+
+def test_names_that_differ_in_nothing_to_be_seen_are_one(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    some = numbers_of(digits, 2)
+    for number, label in enumerate(("café", "cafe\u0301", " café ")):
+        new = write_images(tmp_path / str(number), some[10 * number : 10 * number + 10])
+        assert command(monkeypatch, "learn", state, new, "--label", label) == 0
+    assert classes_in(state) == ["0", "1", "café"]
+    assert capsys.readouterr().err == ""
+    new = write_images(tmp_path / "slip", some[40:50])
+    assert command(monkeypatch, "learn", state, new, "--label", "Café") == 0
+    assert "'Café' is a new class beside 'café'; if that was a slip, take it back with undo" in capsys.readouterr().err
+
+
+def test_undo_takes_back_what_was_learned_last_and_itself(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def contents() -> list[str]:
+        newest = max(fingerprint(state)).split("/")[1]
+        return [content for path, content in sorted(fingerprint(state).items()) if path.split("/")[1] == newest]
+
+    assert command(monkeypatch, "undo", state) == 2
+    assert "there is nothing to go back to" in capsys.readouterr().err
+    before = contents()
+    new = write_images(tmp_path / "two", numbers_of(digits, 2)[:12])
+    assert command(monkeypatch, "learn", state, new, "--label", "two") == 0
+    after = contents()
+    assert command(monkeypatch, "undo", state) == 0
+    assert "knows 2 classes: 0, 1." in capsys.readouterr().out
+    assert contents() == before
+    assert command(monkeypatch, "undo", state) == 0
+    assert contents() == after
+    assert command(monkeypatch, "undo", tmp_path / "nowhere") == 2
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_linked_folders_are_followed_but_not_in_circles(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = write_images(tmp_path / "elsewhere", numbers_of(digits, 2)[:12])
+    (tmp_path / "new" / "two").mkdir(parents=True)
+    (tmp_path / "new" / "two" / "linked").symlink_to(elsewhere)
+    (tmp_path / "new" / "two" / "round").symlink_to(tmp_path / "new")
+    assert command(monkeypatch, "learn", state, tmp_path / "new") == 0
+    assert len(ContinualLearner.load(state, device="cpu").seen("two")) == 12
+
+
+def test_colour_that_is_lost_is_told(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    images = numbers_of(digits, 2)[:12]
+    new = write_images(tmp_path / "two", np.stack([images, 255 - images, images], axis=-1))
+    assert command(monkeypatch, "learn", state, new, "--label", "two") == 0
+    assert "some images are in colour; this learner began with grey ones" in capsys.readouterr().err
+
+
+def test_more_right_ones_than_can_be_kept_are_told(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    rows = "".join(f"0/{number}.png,0,right,\n" for number in range(10))
+    (tmp_path / "r.csv").write_text(f"file,class,mark,new_class\n{rows}")
+    assert command(monkeypatch, "learn", state, "--review", tmp_path / "r.csv") == 0
+    assert "10 images of '0' are marked right and 6 of them kept" in capsys.readouterr().err
+    seen = ContinualLearner.load(state, device="cpu").seen("0")
+    assert seen.kept.sum() == 6
+    assert (seen.mark[seen.kept] == 1).all()
+
+
+def test_a_review_of_nothing_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    (tmp_path / "r.csv").write_text("file,class,mark,new_class\n0/1.png,0,right,\n")
+    assert command(monkeypatch, "learn", tmp_path / "S", "--review", tmp_path / "r.csv") == 2
+    assert "there is no learner in" in capsys.readouterr().err
+    assert not (tmp_path / "S").exists()
+
+
+def test_everything_ever_seen_can_be_had_as_a_list(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    assert command(monkeypatch, "review", state, "--format", "csv") == 0
+    text = capsys.readouterr().out
+    rows = list(csv.DictReader(io.StringIO(text)))
+    learner = ContinualLearner.load(state, device="cpu")
+    assert sorted((row["class"], row["file"]) for row in rows) == sorted(
+        (label, name) for label in ("0", "1") for name in learner.seen(label).names()
+    )
+    scores = [float(row["label_right"]) for row in rows if row["class"] == "1"]
+    assert scores == sorted(scores)
+    assert sum(row["kept"] == "yes" for row in rows) == 12
+    assert {row["rather"] for row in rows if row["class"] == "0"} == {"1"}
+    assert command(monkeypatch, "review", state, "--format", "csv", "--out", tmp_path / "all.csv") == 0
+    assert (tmp_path / "all.csv").read_text(encoding="utf-8") == text
+    assert command(monkeypatch, "review", state, "--format", "xls") == 2
+
+
+def test_predicting_tells_all_that_is_missing_and_fails(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    gone = [tmp_path / f"gone{number}.png" for number in range(15)]
+    good = tmp_path / "images" / "0" / "1.png"
+    assert command(monkeypatch, "predict", state, good, *gone, "--format", "csv") == 1
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == 2
+    assert all(path.name in told.err for path in gone)
+
+
+def test_what_a_terminal_would_obey_is_spelled_out(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    odd = tmp_path / "o\x1b[31mdd.png"
+    Image.fromarray(numbers_of(digits, 0)[0]).save(odd)
+    assert command(monkeypatch, "predict", state, odd) == 0
+    told = capsys.readouterr().out
+    assert "\x1b" not in told
+    assert "x1b[31mdd" in told.replace("\n", "").replace("│", "").replace(" ", "")
