@@ -6,6 +6,7 @@ The other tests of the report take their folders from here.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import yaml
 from continual_crust.data.noise import Noise
 from continual_crust.errors import InputError
 from continual_crust.report.study_data import read_studies
-from continual_crust.selection.selectors import SelectorConfig
+from continual_crust.strategies import strategy_named
 from continual_crust.strategies.training import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.result import RunResult
@@ -32,8 +33,7 @@ def config(method="crust", noise="label:0.4", seed=0, dataset="digits", memory=1
         noise=Noise.parse(noise),
         seed=seed,
         training=Training(memory_per_class=memory),
-        selector=SelectorConfig(rule=rule),
-        **changes,
+        **{"selector": replace(strategy_named(method).default_selector, rule=rule), **changes},
     )
 
 

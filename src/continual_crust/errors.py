@@ -56,6 +56,9 @@ def check_types(settings: Any) -> None:
     """Refuse a dataclass whose values are of another type than its defaults: they may come from a file."""
     for entry in fields(settings):
         value, wanted = getattr(settings, entry.name), type(entry.default)
+        if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a number of NumPy's, as searches have them
+            value = value.item()
+            object.__setattr__(settings, entry.name, value)
         if isinstance(value, wanted) and not (isinstance(value, bool) and wanted is not bool):
             if isinstance(value, float) and not math.isfinite(value):
                 raise InputError(f"{told_name(entry.name)} is {value}; give a finite number.")
@@ -68,6 +71,8 @@ def check_types(settings: Any) -> None:
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """Build the error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)
+    if not names:
+        return InputError(f"there is no {kind} '{name}', as there is none at all; leave it out.")
     near = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? Known: " if near else "known: "
     return InputError(f"there is no {kind} '{name}'; {hint}{', '.join(names)}.")

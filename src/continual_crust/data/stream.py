@@ -40,11 +40,12 @@ class Stream:
     def __init__(
         self,
         dataset: Dataset,
-        noise: Noise | None = None,
+        noise: Noise | str | None = None,
         seed: int = 0,
         first_classes: int = 2,
         classes_per_experience: int = 1,
     ) -> None:
+        noise = Noise.parse(noise) if isinstance(noise, str) else noise
         if first_classes < 1 or classes_per_experience < 1:
             raise InputError("an experience needs at least one class; give numbers of classes of 1 or more.")
         self.dataset = dataset

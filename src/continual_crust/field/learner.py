@@ -276,18 +276,13 @@ class ContinualLearner:
             model=self.model if isinstance(self.model, str) else OWN_MODEL,
             pretrained=self.pretrained,
             **selector_settings(self.selector),
-            memory_per_class=_plain(self.memory_per_class),
-            phase1_epochs=_plain(self.phase1_epochs or 0),
-            phase2_epochs=_plain(self.phase2_epochs or 0),
-            learning_rate=_plain(self.learning_rate),
-            batch_size=_plain(self.batch_size),
-            seed=_plain(self.seed),
+            memory_per_class=self.memory_per_class,
+            phase1_epochs=self.phase1_epochs or 0,
+            phase2_epochs=self.phase2_epochs or 0,
+            learning_rate=self.learning_rate,
+            batch_size=self.batch_size,
+            seed=self.seed,
         )
-
-
-def _plain(number: Any) -> Any:
-    """A number of NumPy's, as searches over parameters have them, as one of Python's."""
-    return number.item() if isinstance(number, np.generic) else number
 
 
 def _check_shape(pixels: Bytes, settings: Settings) -> None:

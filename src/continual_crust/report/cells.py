@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pandas as pd
 
+from continual_crust.data import SOURCES
 from continual_crust.data.noise import Noise, NoiseKind
 from continual_crust.evaluation.statistics import bootstrap_interval, mean_and_std
 from continual_crust.report.study_data import Run, StudyData
 from continual_crust.report.styles import style_of
-from continual_crust.strategies import STRATEGIES
+from continual_crust.selection.selectors import SelectorConfig
+from continual_crust.strategies import STRATEGIES, options_of, strategy_named
 from continual_crust.studies.config import RunConfig
+from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.paper import PaperTable
 from continual_crust.studies.result import RunResult
+from continual_crust.studies.study import SELECTOR_FIELDS, SETTINGS_READ
 
 ROUNDING = 0.005
 """The paper prints two digits; half of the last one is allowed for before a number counts as outside."""
@@ -146,8 +150,9 @@ class Grid:
         if column.noise.kind is not NoiseKind.NONE and column.noise.kind.value != self.table.noise:
             return None
         memory = self.table.memory(row.method, column.dataset)
-        ours = {run.config.training.memory_per_class for run in self.runs.get((row, column), ())}
-        if memory is not None and ours - {memory}:
+        runs = [run for (of_row, _), some in self.runs.items() if of_row == row for run in some]
+        here = self.runs.get((row, column), runs)  # elsewhere the row is what it is in other columns
+        if memory is not None and {run.config.training.memory_per_class for run in here} - {memory}:
             return None
         return self.table.value(row.method, column.noise.level, measure.name, column.dataset)
 
@@ -174,13 +179,15 @@ def build_grid(study: StudyData) -> Grid:
     for runs in groups.values():
         config = runs[0].config
         flat = _flat(config)
-        details = [_detail(name, flat[name]) for name in distinguishing.get(config.method, ()) if name in flat]
+        telling = dict.fromkeys([*distinguishing.get(config.method, ()), *_departures(config)])
+        details = [_detail(name, flat[name]) for name in telling if name in flat]
         cells[Row(config.method, ", ".join(details)), _column(config)] = runs
     rows, columns = list(dict.fromkeys(row for row, _ in cells)), list(dict.fromkeys(column for _, column in cells))
     if study.table is not None:
-        # What the paper has and we have not is missing, and shown so.
-        ours = {row.method for row in rows}
-        rows += [Row(method) for method in study.table.methods if method not in ours]
+        # What the paper has and we have not is missing, and shown so; unless it has none of our data sets at all.
+        ours, theirs = {row.method for row in rows}, {column.dataset for column in columns}
+        is_beside = not theirs or not theirs.isdisjoint(study.table.datasets)
+        rows += [Row(method) for method in study.table.methods if is_beside and method not in ours]
         known = set(columns)
         kind = NoiseKind(study.table.noise)
         wanted = [
@@ -188,7 +195,7 @@ def build_grid(study: StudyData) -> Grid:
             for dataset in study.table.datasets
             for level in study.table.levels
         ]
-        columns += [column for column in wanted if column not in known]
+        columns += [column for column in wanted if is_beside and column not in known]
     methods = {method: number for number, method in enumerate(STRATEGIES)}
     datasets = {name: number for number, name in enumerate(_dataset_order(study, columns))}
     rows.sort(key=lambda row: methods.get(row.method, len(methods)))
@@ -243,9 +250,11 @@ def _column(config: RunConfig) -> Column:
 def _flat(config: RunConfig) -> dict[str, Any]:
     """Every field but the seed and what a column tells, by its dotted name."""
     flat: dict[str, Any] = {}
+    unread = SELECTOR_FIELDS - {"name"} - SETTINGS_READ.get(config.selector.name, SELECTOR_FIELDS)
     for name, value in config.as_dict().items():
         if isinstance(value, Mapping):
-            flat |= {f"{name}.{inner}": item for inner, item in value.items()}
+            left_out = unread if name == "selector" else set()
+            flat |= {f"{name}.{inner}": item for inner, item in value.items() if inner not in left_out}
         elif name not in ("seed", "dataset", "method", "noise"):
             flat[name] = value
     flat["method"] = config.method
@@ -269,6 +278,22 @@ def _distinguishing(configs: Sequence[RunConfig]) -> dict[str, list[str]]:
         if len(several) > 1 and name not in found.setdefault(method, []):
             found[method].append(name)
     return found
+
+
+def _departures(config: RunConfig) -> list[str]:
+    """The fields of selection and of a method's own that are not what the method has unless it is asked for another.
+
+    A reader would take the row for the method as it is otherwise.
+    """
+    method, selector = strategy_named(config.method), config.selector
+    is_usual = selector.name == method.default_selector.name
+    usual = _flat(replace(config, selector=method.default_selector if is_usual else SelectorConfig(selector.name)))
+    asked = defaults_for(config.dataset, config.noise.kind, config.method).options if config.dataset in SOURCES else {}
+    usual |= {f"options.{name}": value for name, value in asdict(options_of(config.method, asked)).items()}
+    flat = _flat(config)
+    named = ["selector.name"] if method.remembers and not is_usual else []
+    kinds = ("selector.", "options.") if method.remembers else ("options.",)
+    return named + [name for name, value in flat.items() if name.startswith(kinds) and usual.get(name) != value]
 
 
 def _detail(name: str, value: object) -> str:

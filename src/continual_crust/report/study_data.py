@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from continual_crust.studies.config import RunConfig
 from continual_crust.studies.finished import read_finished
 from continual_crust.studies.paper import PaperTable, paper_table
 from continual_crust.studies.result import RunResult
-from continual_crust.studies.study import parse_study
+from continual_crust.studies.study import parse_study, revision_of, run_id
 
 
 @dataclass(frozen=True)
@@ -84,14 +83,17 @@ def _read_study(folder: Path) -> StudyData:
         except (InputError, OSError) as error:
             problems.append((path.name, str(error)))
             continue
-        key = _key(run.config)
+        if run.result is not None and run.result.revision != revision_of(run.config.method):
+            problems.append((path.name, "is of another state of the program, which came to other results; left out"))
+            continue
+        key = run_id(run.config)
         known = runs.get(key)
         if known is not None and known.result is not None:
             problems.append((path.name, f"repeats the run {known.folder.name if known.folder else ''}; left out"))
         else:
             runs[key] = run
     # In the order the study names them, then what else is there.
-    ordered = {key: runs.get(key, Run(config)) for config in planned for key in [_key(config)]}
+    ordered = {key: runs.get(key, Run(config)) for config in planned for key in [run_id(config)]}
     return StudyData(
         id=_line(plain.get("id"), folder.name),
         title=_line(plain.get("title"), _line(plain.get("id"), folder.name)),
@@ -130,10 +132,6 @@ def _folders(path: Path) -> Iterator[Path]:
 def _read_run(path: Path) -> Run:
     config, result = read_finished(path)
     return Run(config, path, result)
-
-
-def _key(config: RunConfig) -> str:
-    return json.dumps(config.as_dict(), sort_keys=True, default=str)
 
 
 def _line(value: object, otherwise: str) -> str:

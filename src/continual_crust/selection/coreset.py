@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +30,10 @@ class Coreset:
 
 def checked_size(size: int, points: Points) -> int:
     """The number of points a budget really buys: never more than there are."""
+    try:
+        size = operator.index(size)
+    except TypeError:
+        raise InputError(f"cannot choose {size!r} points; give a whole number.") from None
     if size < 0:
         raise InputError(f"cannot choose {size} points; give a size of 0 or more.")
     return min(size, len(points))

@@ -61,7 +61,7 @@ def last_layer_gradients(
     space = GradientSpace(space)
     _check_shapes(features, logits, labels)
     residual = logits.detach().softmax(dim=1)
-    residual[torch.arange(len(labels), device=labels.device), labels] -= 1
+    residual[torch.arange(len(labels), device=labels.device), labels.long()] -= 1
     if space is GradientSpace.LOGITS:
         return residual
     if space is GradientSpace.INPUT:
@@ -77,4 +77,11 @@ def _check_shapes(features: Tensor, logits: Tensor, labels: Tensor) -> None:
         raise InputError(
             f"{len(features)} features, {len(logits)} logits and {len(labels)} labels are not of the same samples; "
             "give one of each for every sample."
+        )
+    if labels.dtype == torch.bool:
+        raise InputError("labels are true or false; give the number of each sample's class.")
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[1]:
+        raise InputError(
+            f"labels go from {int(labels.min())} to {int(labels.max())}, and logits have {logits.shape[1]} classes; "
+            "give numbers from 0 to one less than that."
         )

@@ -52,6 +52,10 @@ def prepared(points: Points) -> Points:
     """
     parts = (points.left, points.right) if isinstance(points, FactoredPoints) else (points,)
     for part in parts:
+        if not isinstance(part, Tensor):
+            raise InputError(f"points are a {type(part).__name__}; give a tensor, as torch.as_tensor(points) makes it.")
+        if part.is_complex():
+            raise InputError("points are complex numbers; give real ones.")
         if part.ndim != 2:
             raise InputError(f"points must have shape (n, d), not {tuple(part.shape)}; flatten each sample to a row.")
         # A sum over a row tells of NaN and infinity in it; only where one does is each number looked at.
@@ -66,8 +70,9 @@ def prepared(points: Points) -> Points:
     if isinstance(points, FactoredPoints):
         points = FactoredPoints(points.left.detach().float(), points.right.detach().float())
     elif len(points):
-        points = points.detach().float()
-        points = points - points.mean(dim=0)
+        points = points.detach()
+        points = points if points.dtype == torch.float64 else points.float()
+        points = (points - points.mean(dim=0)).float()  # what is double may differ in no more than its last digits
     if not torch.isfinite(squared_norms(points)).all():
         raise InputError("points are longer than float32 can square, 1.8e19; scale them down.")
     return points

@@ -20,7 +20,7 @@ from continual_crust.selection.coreset import Coreset
 from continual_crust.selection.selectors import Candidates, SelectorConfig, select
 from continual_crust.strategies.losses import CrossEntropy, Loss
 from continual_crust.strategies.network import Network
-from continual_crust.strategies.options import NoOptions
+from continual_crust.strategies.options import NoOptions, build_options
 from continual_crust.strategies.training import Phase, Training
 
 
@@ -74,7 +74,7 @@ class Strategy(ABC):
         self,
         model: nn.Module,
         training: Training | None = None,
-        selector: SelectorConfig | None = None,
+        selector: SelectorConfig | str | None = None,
         options: Any = None,
         *,
         seed: int = 0,
@@ -82,8 +82,8 @@ class Strategy(ABC):
         observer: Observer | None = None,
     ) -> None:
         self.training = training or Training()
-        self.selector = selector or self.default_selector
-        self.options = self.options_type() if options is None else options
+        self.selector = SelectorConfig(selector) if isinstance(selector, str) else selector or self.default_selector
+        self.options = self._options(options)
         self.network = Network(model, torch.device(device), self.training.precision)
         self._cross_entropy = CrossEntropy(self.network)
         self.memory: dict[int, Samples] = {}
@@ -92,6 +92,15 @@ class Strategy(ABC):
         self._current_phase: Phase | None = None
         self._generator = generator_for(seed, "training")
         self._randomness = PrivateRandomness(seed_for(seed, "dropout"), self.network.device)
+
+    def _options(self, given: Any) -> Any:
+        if given is None or isinstance(given, Mapping):
+            return build_options(self.name, self.options_type, given or {})
+        if not isinstance(given, self.options_type):
+            raise InputError(
+                f"options are a {type(given).__name__}; give '{self.name}' a {self.options_type.__name__} or a dict."
+            )
+        return given
 
     def state(self) -> dict[str, Any]:
         """Everything this learner is, as tensors and plain values: what goes on from it goes on bit for bit."""

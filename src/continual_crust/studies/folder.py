@@ -12,7 +12,7 @@ import filelock
 from continual_crust.errors import InputError
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.finished import wrong_with
-from continual_crust.studies.result import RunResult, write_atomically
+from continual_crust.studies.result import UNFINISHED, RunResult, write_atomically
 from continual_crust.studies.study import Study, parse_study, run_id
 
 
@@ -102,7 +102,7 @@ def claimed(folder: Path) -> Iterator[bool]:
     except OSError as error:
         raise InputError(f"cannot write to {folder} ({error.strerror}); choose another --out.") from None
     try:
-        for unfinished in folder.glob(".*"):  # files that somebody was writing when he was killed
+        for unfinished in folder.glob(f".*{UNFINISHED}"):  # what somebody was writing when he was killed
             unfinished.unlink()
         yield True
     finally:

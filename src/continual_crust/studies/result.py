@@ -64,6 +64,10 @@ class RunResult:
             raise InputError(f"{path} is not a result of a run ({error}); run it again.") from None
 
 
+UNFINISHED = ".unfinished"
+"""How the names of files end that are being written; what is left of one can be thrown away."""
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file so that it is there whole or not at all, whenever the program or the machine stops."""
     data = content.encode() if isinstance(content, str) else content
@@ -75,7 +79,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def _write_beside_and_rename(path: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

@@ -192,7 +192,9 @@ def _told_as_unusable(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise InputError(f"there is no learner at {path}; give the folder of a finished run.") from None
+        raise InputError(
+            f"there is no learner at {path}; give the folder of a finished `run`, as runs of a study keep none."
+        ) from None
     except (OSError, RuntimeError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{path} is not a learner of this configuration ({reason}); run it again.") from None
@@ -233,12 +235,17 @@ def prepare_folder(folder: Path, config: RunConfig, overwrite: bool) -> None:
 
     What the same run left there when it was stopped stays, for :func:`execute` to go on from.
     """
-    if (folder / "result.json").exists() and not overwrite:
+    has_result, is_ours = (folder / "result.json").exists(), _holds(folder, config)
+    if has_result and not overwrite:
         raise InputError(f"{folder} already holds a result; choose another --out or pass --overwrite.")
+    if (folder / CHECKPOINT).exists() and not is_ours and not overwrite:
+        raise InputError(
+            f"{folder} holds a run of other settings that was stopped; choose another --out or pass --overwrite."
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "result.json").unlink(missing_ok=True)
-        if overwrite or not _holds(folder, config):
+        if has_result or not is_ours:
             (folder / CHECKPOINT).unlink(missing_ok=True)
         write_atomically(folder / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
     except OSError as error:

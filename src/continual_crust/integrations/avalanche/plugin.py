@@ -98,6 +98,11 @@ class CoresetReplayPlugin(SupervisedPlugin):  # type: ignore[misc]
 
     def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         """Mix the memory into training."""
+        if self.coreset_epochs and self.coreset_epochs >= strategy.train_epochs:
+            raise InputError(
+                f"coreset_epochs is {self.coreset_epochs} and the strategy's train_epochs {strategy.train_epochs}; the "
+                "last ones are those on coresets, so give train_epochs more, for a network that can tell what to keep."
+            )
         if self._own_replay is not None:
             self._own_replay.before_training_exp(strategy, **kwargs)
 
