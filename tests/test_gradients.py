@@ -78,6 +78,27 @@ def test_what_belongs_to_other_samples_is_refused(layer, rows: slice) -> None:
             last_layer_gradients(*wrong, linear.weight)
 
 
+def test_labels_that_are_no_classes_are_refused(layer) -> None:
+    linear, features, labels = layer
+    logits = linear(features)
+    for wrong in (labels - 1 - labels.min(), labels + logits.shape[1]):
+        with pytest.raises(InputError, match=r"labels go from .* and logits have"):
+            last_layer_gradients(features, logits, wrong, linear.weight)
+    with pytest.raises(InputError, match="true or false"):
+        last_layer_gradients(features, logits, labels > 0, linear.weight)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
+def test_labels_of_any_whole_number_type_are_the_same(layer, dtype: torch.dtype) -> None:
+    linear, features, labels = layer
+    logits = linear(features)
+    expected, found = (
+        last_layer_gradients(features, logits, of_type, linear.weight, "logits")
+        for of_type in (labels, labels.to(dtype))
+    )
+    assert torch.equal(expected, found)
+
+
 def test_an_unknown_space_is_told_wherever_it_is_named(layer) -> None:
     linear, features, labels = layer
     for name_it in (

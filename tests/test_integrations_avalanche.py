@@ -199,6 +199,13 @@ def test_coreset_epochs_see_coresets_alone_with_a_fresh_optimizer(benchmark: Any
     assert len(plugin.storage_policy.buffer) == 20
 
 
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_coreset_epochs_need_epochs_before_them(epochs: int, benchmark: Any) -> None:
+    learner = Naive(**arguments(network(), epochs=epochs), plugins=[CoresetReplayPlugin(20, coreset_epochs=2)])
+    with pytest.raises(InputError, match=f"coreset_epochs is 2 and the strategy's train_epochs {epochs}"):
+        learner.train(benchmark.train_stream[0])
+
+
 # What the buffer keeps
 
 

@@ -20,7 +20,7 @@ from continual_crust.strategies import strategy_named
 from continual_crust.strategies.training import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.result import RunResult
-from continual_crust.studies.study import revision_of
+from continual_crust.studies.study import parse_study, revision_of
 
 WITHOUT_MEMORY = ("naive", "joint", "cumulative")
 
@@ -176,6 +176,33 @@ def test_the_same_run_twice_counts_once(study):
     (read,) = read_studies(study)
     assert len(read.runs) == 1
     assert read.problems == (("two", "repeats the run one; left out"),)
+
+
+def test_results_of_another_state_of_the_program_are_left_out(study):
+    """Whatever their folders are called: the first in the alphabet must not win."""
+    for number, seed in enumerate((0, 1)):
+        run = config(seed=seed)
+        write_run(study, run, result_of(run, accuracy=0.1, revision="2"), name=f"{'az'[number]}-old")
+        write_run(study, run, result_of(run, accuracy=0.8), name=f"m-{seed}")
+    (read,) = read_studies(study)
+    assert [run.result.accuracy for run in read.finished] == [0.8, 0.8]
+    assert [name for name, _ in read.problems] == ["a-old", "z-old"]
+    assert "another state of the program" in read.problems[0][1]
+
+
+def test_a_setting_that_nobody_reads_makes_no_other_run(tmp_path):
+    text = """id: planned
+title: Replay's selector reads no rule
+datasets: [digits]
+methods: [{method: replay, selector: {rule: facility_location}}, replay]
+noise: {kind: label, levels: [0.4]}
+seeds: 1
+"""
+    study = write_study(tmp_path / "planned", text)
+    run = next(iter(parse_study(text, "planned").runs()))
+    write_run(study, run, result_of(run))
+    (read,) = read_studies(study)
+    assert [one.result is not None for one in read.runs] == [True]
 
 
 def test_runs_that_the_study_asks_for_are_known_before_they_begin(tmp_path):

@@ -12,6 +12,7 @@ from continual_crust.data.noise import NoiseKind
 from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, Row, Summary, build_grid, safe_name
 from continual_crust.report.study_data import read_studies
 from continual_crust.report.study_tables import as_csv, as_latex, as_markdown, study_tables
+from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.paper import paper_settings, paper_table, paper_tables, paper_value
 from test_report_study_data import config, result_of, write_run, write_study
@@ -52,6 +53,45 @@ def test_configurations_of_one_method_are_never_mixed(study):
         "CRUST (facility_location)",
         "CRUST (centrality)",
     ]
+
+
+def test_a_row_says_what_is_not_as_the_method_has_it(study):
+    """Even if it is the only one: who reads its name takes it for the method as it is."""
+    changed = [
+        config("replay", selector=SelectorConfig("herding")),
+        config("replay", selector=SelectorConfig("crust", rule="facility_location"), noise="label:0.2"),
+        config("naive", selector=SelectorConfig("herding")),
+        config("der", options={"alpha": 0.3}),
+        config("icarl", dataset="nobody's"),
+    ]
+    for run in changed:
+        write_run(study, run, result_of(run))
+    assert [row.label for row in grid_of(study).rows] == [
+        "Naive",  # has no memory to choose
+        "Replay (herding)",
+        "Replay (crust, facility_location)",
+        "DER (alpha 0.3)",
+        "iCaRL",
+    ]
+
+
+def test_a_table_without_our_data_sets_adds_nothing(tmp_path):
+    study = write_study(tmp_path / "mine", "id: mine\ntitle: Mine\ntable: mnist_label_300\n")
+    write_run(study, config(), result_of(config()))
+    grid = grid_of(study)
+    assert [row.method for row in grid.rows] == ["crust"]
+    assert [column.dataset for column in grid.columns] == ["digits"]
+
+
+def test_a_row_with_another_memory_is_beside_nothing_of_the_papers(tmp_path):
+    study = write_study(tmp_path / "mine", "id: mine\ntitle: Mine\ntable: mnist_label_300\n")
+    run = config(dataset="mnist", memory=25)
+    write_run(study, run, result_of(run))
+    grid = grid_of(study)
+    (row,) = [row for row in grid.rows if row.method == "crust"]
+    assert all(grid.summary(row, column, ACCURACY).paper is None for column in grid.columns)
+    (replay,) = [row for row in grid.rows if row.method == "replay"]
+    assert any(grid.summary(replay, column, ACCURACY).paper is not None for column in grid.columns)
 
 
 def test_a_row_says_every_field_that_tells_it_from_others(study):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.result import RunResult, write_atomically
 from continual_crust.studies.run import (
+    CHECKPOINT,
     build_strategy,
     choose_device,
     execute,
@@ -115,6 +117,28 @@ def test_an_earlier_result_is_not_overwritten_unasked(finished, tmp_path: Path) 
         prepare_folder(tmp_path, QUICK, overwrite=False)
     prepare_folder(tmp_path, QUICK, overwrite=True)
     assert not (tmp_path / "result.json").exists()
+
+
+def test_a_stopped_run_is_not_given_up_unasked(tmp_path: Path) -> None:
+    prepare_folder(tmp_path, QUICK, overwrite=False)
+    (tmp_path / CHECKPOINT).write_bytes(b"hours of work")
+    other = replace(QUICK, seed=3)
+    with pytest.raises(InputError, match="holds a run of other settings that was stopped; choose another --out"):
+        prepare_folder(tmp_path, other, overwrite=False)
+    assert read_config(tmp_path) == QUICK
+    for overwrite in (False, True):  # a job that is repeated as it is goes on, whatever it may overwrite
+        prepare_folder(tmp_path, QUICK, overwrite)
+        assert (tmp_path / CHECKPOINT).exists()
+    prepare_folder(tmp_path, other, overwrite=True)
+    assert not (tmp_path / CHECKPOINT).exists()
+
+
+def test_what_a_finished_run_left_does_not_go_on(finished, tmp_path: Path) -> None:
+    prepare_folder(tmp_path, QUICK, overwrite=False)
+    finished.result.write(tmp_path / "result.json")
+    (tmp_path / CHECKPOINT).write_bytes(b"old")
+    prepare_folder(tmp_path, QUICK, overwrite=True)
+    assert not (tmp_path / CHECKPOINT).exists()
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

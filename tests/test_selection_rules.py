@@ -183,6 +183,24 @@ def test_negative_budget_is_refused(rule) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
+def test_what_is_no_tensor_of_real_numbers_or_no_size_is_refused(rule) -> None:
+    points = random_points(5, 2)
+    with pytest.raises(InputError, match=r"points are a ndarray; give a tensor, as torch\.as_tensor"):
+        rule(points.numpy(), 2)
+    with pytest.raises(InputError, match="complex"):
+        rule(points.to(torch.complex64), 2)
+    for size in (2.5, "3"):
+        with pytest.raises(InputError, match="give a whole number"):
+            rule(points, size)
+
+
+@pytest.mark.parametrize("rule", [facility_location, centrality])
+def test_points_in_double_precision_may_lie_far_away(rule) -> None:
+    points = random_points(40, 3).double()
+    assert rule(points * 1e-4 + 1e4, 5).indices.tolist() == rule(points, 5).indices.tolist()
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_no_points_give_an_empty_coreset(rule) -> None:
     assert len(rule(torch.zeros(0, 4), 5)) == 0
 

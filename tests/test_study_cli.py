@@ -102,6 +102,14 @@ def test_what_is_done_here_or_next_door_needs_no_data(
     assert capsys.readouterr().err == "error: the digits are gone.\n"
 
 
+def test_a_page_can_have_the_table_of_ones_own_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert study_run(monkeypatch, "digits", "--only", "*-label-0.4-*-s0-*") == 0
+    assert command(monkeypatch, "study", "collect", "out/tiny", "--into", "kept") == 0
+    Path("page.md").write_text("Ours:\n\n<!-- table: study tiny.yaml -->\n<!-- end of table -->\n")
+    assert command(monkeypatch, "study", "tables", "page.md", "--from", "kept") == 0
+    assert "digits, 40 % flipped labels, k = 25 | 0." in Path("page.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("page", "results", "sentence"),
     [

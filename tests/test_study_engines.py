@@ -17,7 +17,7 @@ import pytest
 from continual_crust.errors import InputError
 from continual_crust.studies.engines import local_engine, ray_engine
 from continual_crust.studies.folder import StudyFolder, claimed
-from continual_crust.studies.result import RunResult
+from continual_crust.studies.result import RunResult, write_atomically
 from continual_crust.studies.study import find_study, parse_study
 from continual_crust.studies.work import Workplace, _meanwhile, work_on
 
@@ -147,6 +147,24 @@ def test_two_processes_never_do_the_same_run(folder: StudyFolder) -> None:
         assert seen.stdout.strip() == "False"
     assert work_on(config, Workplace(folder.path, device="cpu")) == "done"
     assert work_on(config, Workplace(folder.path, device="cpu")) == "skipped"
+
+
+def test_only_what_was_being_written_is_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (".env", ".gitignore", ".git/config", ".result.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(Path, "unlink", lambda *_, **__: None)  # as if it were killed
+        with pytest.raises(KeyboardInterrupt):
+            write_atomically(tmp_path / "result.json", "half")
+    before = {path.name for path in tmp_path.iterdir()}
+    with claimed(tmp_path):
+        pass
+    (left,) = before - {path.name for path in tmp_path.iterdir()}
+    assert left.startswith(".result.json.")
+    assert (tmp_path / ".git" / "config").read_text() == "mine"
+    assert {".env", ".gitignore", ".result.json"} <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_a_run_finished_by_a_neighbouring_study_is_taken_over(folder: StudyFolder) -> None:

@@ -34,7 +34,7 @@ from continual_crust.studies.collected import Collected
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.paper import PaperTable, paper_table
 from continual_crust.studies.result import write_atomically
-from continual_crust.studies.study import Study, run_id, shipped_studies
+from continual_crust.studies.study import Study, find_study, run_id, shipped_studies
 
 PLACE = re.compile(r"(<!-- table: (?P<name>[^\n]*?) -->\n)(?P<old>.*?)(<!-- end of table -->)", re.DOTALL)
 OWN_STUDIES = ("surpass_", "beyond_")
@@ -58,8 +58,17 @@ def write_tables(page: Path, collected: Path) -> bool:
 
 
 def with_tables(text: str, collected: Path) -> str:
-    """A page's text with every table generated from a folder of collected results."""
-    return filled(text, available_tables(Collected.read(collected)))
+    """A page's text with every table generated from a folder of collected results.
+
+    Beside what is :func:`available_tables`, a page can ask for a study of one's own: ``study FILE.yaml``.
+    """
+    rows = Collected.read(collected)
+    files = [place["name"] for place in PLACE.finditer(text) if place["name"].endswith((".yaml", ".yml"))]
+    own = {
+        name: partial(_variants, find_study(name.removeprefix("study "))[0], Evidence((), rows.rows.values()))
+        for name in files
+    }
+    return filled(text, {**available_tables(rows), **own})
 
 
 def filled(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
