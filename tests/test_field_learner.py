@@ -162,6 +162,28 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert learner._asked().memory_per_class == 3
 
 
+def test_a_later_class_shows_what_was_kept_wrongly_before(digits: Dataset) -> None:
+    """Sevens among the nines cannot be told before sevens are known; then they are, and hardly anything else is."""
+    nines, sevens = numbers_of(digits, 9)[:50], numbers_of(digits, 7)
+    learner = quick(memory_per_class=20).learn(*batch(digits, 0, 2, count=40))
+    learner.learn(np.concatenate([nines, sevens[:25]]), [9] * 75)
+    before = learner.seen(9)
+    kept_wrongly = before.kept & (np.arange(75) >= 50) & (before.score >= 0.5)
+    assert kept_wrongly.sum() >= 4, "or there is nothing to test"
+    learner.learn(sevens[60:], [7] * len(sevens[60:]))
+    after = learner.seen(9)
+    doubted = (after.score < 0.5) & (before.score >= 0.5)
+    assert doubted[kept_wrongly].mean() > 0.8
+    assert doubted[:50].sum() <= 2
+    assert after.other[doubted & kept_wrongly].tolist().count(3) > 0.8 * kept_wrongly.sum()  # 0, 2, 9, then 7
+    assert (after.kept == before.kept).all()
+    assert learner._core is not None
+    assert learner._core.second_thoughts == {9: int(doubted.sum())}
+    # Learning more of a known class brings nothing new to light.
+    learner.learn(*batch(digits, 2, start=40, count=20))
+    assert learner._core.second_thoughts == {}
+
+
 def test_one_more_image_says_nothing_about_the_noise_of_its_class(digits: Dataset) -> None:
     images, labels = batch(digits, 0, 1)
     learner = quick().learn(images[:-1], labels[:-1])

@@ -107,6 +107,8 @@ class FieldLearner:
         """Of each class's last batch that was large enough to say."""
         self.batches: list[dict[str, Any]] = []
         self.strategy: FieldCrust | None = None
+        self.second_thoughts: dict[Label, int] = {}
+        """Of classes that the last lesson was not about, how many kept images it has made look wrong."""
         self._module = module
         self._device = device
 
@@ -176,11 +178,14 @@ class FieldLearner:
         batch = self._batch(strategy, incoming, classes)
         others = sum(len(samples) for label, samples in strategy.memory.items() if label not in classes)
         strategy.training = self.settings.training(len(batch.labels) + others)
+        brings_classes = any(not len(strategy.memory[label]) for label in classes)
         lesson = resume(strategy)
         for _ in strategy.lesson(batch, lesson, on_progress, self.settings.seed + len(self.batches)):
             checkpoint(strategy, lesson)
         reports = [self._reported(strategy, batch, lesson, label) for label in classes]
         self.strategy = strategy
+        untouched = [label for label in range(len(self.labels)) if label not in classes] if brings_classes else []
+        self.second_thoughts = {self.labels[label]: count for label in untouched if (count := self._look_again(label))}
         return reports
 
     def files(self) -> dict[str, bytes]:
@@ -321,6 +326,26 @@ class FieldLearner:
         ]
         noise = found.noise if len(fresh) else self.noise[label]
         return ClassReport(self.labels[label], len(fresh), int(seen.kept.sum()), doubts, noise, found.second)
+
+    def _look_again(self, label: int) -> int:
+        """Count the kept images of a class that look wrong now that more classes are known, and write that down.
+
+        They stay: a memory that lost them was cleaner in trials, but smaller, and the learner no better.
+        """
+        assert self.strategy is not None
+        rows = self.strategy.memory[label].ids.cpu().numpy()
+        pinned = torch.from_numpy(self.seen[label].mark[rows] == RIGHT)
+        right = self.strategy.judged_again(label, pinned, self.settings.seed).right
+        changed = (right < LIKELY) & (self.seen[label].score[rows] >= LIKELY)
+        if changed.any():
+            seen = copy.deepcopy(self.seen[label])
+            seen.score[rows[changed]] = right[changed]
+            kept = ArrayRows(self.strategy.memory[label].images.cpu().numpy())
+            logits = self.strategy.logits(kept, torch.from_numpy(np.flatnonzero(changed)))
+            opinion = _second_opinion(logits.double(), label)
+            seen.other[rows[changed]], seen.other_probability[rows[changed]] = opinion
+            self.seen = _replaced(self.seen, label, seen)
+        return int(changed.sum())
 
 
 def _checked_settings(plain: dict[str, Any]) -> Settings:

@@ -161,6 +161,10 @@ class Session:
                 notes += self._given_up(lesson)
                 reports = self._taught(learner, incoming, (), lesson)
                 self.state.write(learner.files())
+        notes += [
+            f"now that more is known, images kept of '{label}' look wrong, {count} of them; have a look in a review."
+            for label, count in learner.second_thoughts.items()
+        ]
         return Outcome(reports, known, skipped, notes=notes)
 
     def apply_review(self, file: Path) -> Outcome:

@@ -198,6 +198,13 @@ class FieldCrust(ContinualCrust):
 
         return {label: self._assessed(batch, label, advance, seed) for label in batch.classes}
 
+    def judged_again(self, label: int, pinned: Tensor, seed: int) -> Assessment:
+        """What is thought by now of a class's memory; `pinned` are those that a person has vouched for."""
+        kept = self.memory[label].to("cpu")
+        new = torch.ones(len(kept), dtype=torch.bool)
+        batch = Batch(ArrayRows(kept.images.numpy()), kept.labels, kept.ids, new, pinned, (label,))
+        return self._assessed(batch, label, lambda count: None, seed)
+
     def _assessed(self, batch: Batch, label: int, advance: Callable[[int], None], seed: int) -> Assessment:
         """Judge a class's images by the memory of all others, and by each other."""
         own, purpose = batch.of_class(label), seed_for(seed, f"trust {label}")
