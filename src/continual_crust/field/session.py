@@ -268,7 +268,7 @@ def _notes_on_room(learner: FieldLearner) -> list[str]:
 
 
 def _notes_on_names(learner: FieldLearner, files: Sequence[ImageFile]) -> list[str]:
-    """Of new classes that are called nearly as known ones are: it may be a slip, and a class cannot be taken back."""
+    """Of new classes that are called nearly as known ones are, which may be a slip."""
     known = {str(label).casefold(): label for label in learner.labels}
     new = dict.fromkeys(file.label for file in files if file.label not in map(str, learner.labels))
     return [
