@@ -78,6 +78,8 @@ def test_without_noise_there_is_one_level() -> None:
         ("  - replay", "  - replai", "line 5: there is no method 'replai'; did you mean 'replay'"),
         ("[digits]", "[digit]", "line 3: there is no data set 'digit'; did you mean 'digits'"),
         ("rule:", "rul:", "line 7: there is no field 'rul'; did you mean 'rule'"),
+        ("rule: facility_location", "clusters: 9", "line 7: the selector 'crust' does not read clusters"),
+        ("  - replay", "  - {method: naive, selector: {name: crust}}", "line 5: method 'naive' keeps no memory"),
         ("facility_location", "facility", "line 7: there is no selection rule 'facility'; did you mean 'facility_loc"),
         ("kind: label", "kind: labels", "line 9: there is no noise 'labels'; did you mean 'label'"),
         ("0.4]", "1.4]", "line 10: noise level '1.4' is not a number from 0 to 1"),

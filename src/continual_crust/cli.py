@@ -121,27 +121,33 @@ def run(
         ),
     ] = None,
     rule: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Inside CRUST: centrality (CRUST as released; stays clean under noise), exact_centrality (without its "
-            "rounding; cleaner, less varied) or facility_location (as the paper writes it; covers everything, noise "
-            "included).",
+            help="Inside CRUST: centrality (CRUST as released, and the default; stays clean under noise), "
+            "exact_centrality (without its rounding; cleaner, less varied) or facility_location (as the paper writes "
+            "it; covers everything, noise included).",
             rich_help_panel=SELECTION,
         ),
-    ] = "centrality",
+    ] = None,
     space: Annotated[
-        str, typer.Option(help="Gradients at the last layer's logits, input or parameters.", rich_help_panel=SELECTION)
-    ] = "parameters",
-    clusters: Annotated[int, typer.Option(help="CosineCRUST: clusters to look for.", rich_help_panel=SELECTION)] = 2,
+        str | None,
+        typer.Option(
+            help="Inside CRUST: gradients at the last layer's parameters (the default), logits or input.",
+            rich_help_panel=SELECTION,
+        ),
+    ] = None,
+    clusters: Annotated[
+        int | None, typer.Option(help="CosineCRUST: clusters to look for, 2 by default.", rich_help_panel=SELECTION)
+    ] = None,
     min_cluster: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--min-cluster",
             "--n-a",
-            help="CosineCRUST: drop clusters under this share (below 1) or number of samples.",
+            help="CosineCRUST: drop clusters under this share (below 1) or number of samples; 0.1 by default.",
             rich_help_panel=SELECTION,
         ),
-    ] = 0.1,
+    ] = None,
 ) -> None:
     """Learn one noisy stream with one method and write the result, its configuration and figures to a folder.
 
@@ -162,6 +168,7 @@ def run(
         prepare_folder,
         save_learner,
     )
+    from continual_crust.studies.study import check_settings_read
 
     parsed_noise = Noise.parse(noise)
     strategy = strategy_named(method)
@@ -180,13 +187,10 @@ def run(
     }
     if not strategy.remembers and (selector or weighted_loss):
         raise InputError(f"method '{method}' keeps no memory; leave out --selector and --weighted-loss.")
-    selection: dict[str, Any] = {
-        "name": selector or strategy.default_selector.name,
-        "rule": rule,
-        "space": space,
-        "clusters": clusters,
-        "min_cluster": min_cluster,
-    }
+    inside = {"rule": rule, "space": space, "clusters": clusters, "min_cluster": min_cluster}
+    selection: dict[str, Any] = {"name": selector, **inside}
+    selection = {name: value for name, value in selection.items() if value is not None}
+    check_settings_read(strategy, selection)
     config = RunConfig(
         dataset=dataset,
         method=method,

@@ -18,7 +18,7 @@ from continual_crust.data import SOURCES, Noise, NoiseKind
 from continual_crust.data.noise import BLEND, PERTURBED_PIXELS
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.selection.selectors import SelectorConfig
-from continual_crust.strategies import STRATEGIES, options_of, strategy_named
+from continual_crust.strategies import STRATEGIES, Strategy, options_of, strategy_named
 from continual_crust.strategies.training import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
@@ -97,6 +97,20 @@ class Study:
             training=training if size is None else replace(training, memory_per_class=size),
             selector=replace(strategy_named(variant.method).default_selector, **variant.selector),
             options={**defaults.options, **variant.options},
+        )
+
+
+def check_settings_read(method: type[Strategy], selection: Mapping[str, Any]) -> None:
+    """Refuse settings of a selector that nobody would read: who gives one expects it to matter."""
+    if not selection:
+        return
+    if not method.remembers:
+        raise InputError(f"method '{method.name}' keeps no memory that a selector could choose; leave it out.")
+    selector = str(selection.get("name", method.default_selector.name))
+    unread = sorted(set(selection) - {"name"} - SETTINGS_READ.get(selector, SELECTOR_FIELDS))
+    if unread:
+        raise InputError(
+            f"the selector '{selector}' does not read {unread[0]}; leave it out or choose another selector."
         )
 
 
@@ -243,9 +257,14 @@ class _Reader:
             raise self._wrong(node, "a method with changes needs the field 'method'")
         method = self._name(entries["method"], "method", STRATEGIES)
         own = {f.name for f in fields(STRATEGIES[method].options_type)}
+
+        def check_selector(given: dict[str, Any]) -> None:
+            SelectorConfig(**given)
+            check_settings_read(STRATEGIES[method], given)
+
         return Variant(
             method,
-            selector=self._checked(entries.get("selector"), SELECTOR_FIELDS, lambda given: SelectorConfig(**given)),
+            selector=self._checked(entries.get("selector"), SELECTOR_FIELDS, check_selector),
             options=self._checked(entries.get("options"), own, lambda given: options_of(method, given)),
             training=self._checked(entries.get("training"), TRAINING_FIELDS, lambda given: Training(**given)),
         )
