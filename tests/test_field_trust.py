@@ -124,6 +124,12 @@ def test_a_second_cloud_within_the_class_is_possibly_wrong(share: float) -> None
     assert found.low <= share <= found.high
 
 
+@pytest.mark.parametrize("count", [8, 12, 20, 30, 60])
+def test_one_cloud_is_one_however_few_its_points(count: int) -> None:
+    random = np.random.default_rng(0)
+    assert sum(second_cloud(random.normal(size=(count, 5))) > 0 for _ in range(20)) == 0
+
+
 def test_equal_points_are_one_cloud() -> None:
     assert second_cloud(np.ones((50, 3))) == 0
     assert second_cloud(np.zeros((0, 3))) == 0

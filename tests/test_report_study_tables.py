@@ -75,6 +75,26 @@ def test_a_row_says_what_is_not_as_the_method_has_it(study):
     ]
 
 
+def test_what_is_usual_for_one_data_set_and_not_for_another_is_one_row(study):
+    names = ("mnist", "fashionmnist")
+    assert len({bool(defaults_for(name, NoiseKind.LABEL, "sift").options.get("mixed")) for name in names}) == 2
+    for dataset in names:
+        run = config("sift", dataset=dataset, options={"mixed": True})
+        write_run(study, run, result_of(run))
+    assert [row.label for row in grid_of(study).rows] == ["Sift (mixed)"]
+
+
+def test_what_was_not_run_has_the_papers_number_whatever_other_data_sets_keep(tmp_path):
+    study = write_study(tmp_path / "mine", "id: mine\ntitle: Mine\ntable: main_label_0.5\n")
+    run = config(dataset="mnist", memory=300, noise="label:0.5")
+    write_run(study, run, result_of(run))
+    grid = grid_of(study)
+    (row,) = [row for row in grid.rows if row.method == "crust"]
+    papers = {column.dataset: grid.summary(row, column, ACCURACY).paper for column in grid.columns}
+    assert {"mnist", "mstar", "pathmnist"} <= set(papers)
+    assert None not in papers.values()
+
+
 def test_a_table_without_our_data_sets_adds_nothing(tmp_path):
     study = write_study(tmp_path / "mine", "id: mine\ntitle: Mine\ntable: mnist_label_300\n")
     write_run(study, config(), result_of(config()))

@@ -114,8 +114,11 @@ def learn(
     }
     asked = {name: value for name, value in given.items() if value is not None}
 
+    # What both make together is one step to take back.
+    before = StateFolder(state).newest().number if review is not None and folder is not None else None
+
     def session(advance: Callable[[str, int, int], None]) -> Session:
-        return Session(StateFolder(state), device, int(cache_size * (1 << 30)), advance, checkpoint)
+        return Session(StateFolder(state), device, int(cache_size * (1 << 30)), advance, checkpoint, before)
 
     if review is not None:
         with _bar() as advance:
@@ -159,7 +162,7 @@ def predict(
     else:
         table = _table("file", "class", "probability")
         for one in found:
-            table.add_row(Text(_printable(one.file)), Text(str(one.label)), f"{one.probability:.1%}")
+            table.add_row(Text(_printable(one.file)), Text(_printable(str(one.label))), f"{one.probability:.1%}")
         console.print(table)
     _print_skipped(skipped, _warn, SHOWN if form == "table" else len(skipped))
     if skipped:
@@ -195,7 +198,7 @@ def info(
     for entry in generation.manifest["classes"]:
         noise = noise_from(entry["noise"])
         numbers = (str(entry[name]) for name in ("seen", "kept", "looks_wrong"))
-        table.add_row(Text(str(entry["name"])), *numbers, "–" if noise is None else str(noise))
+        table.add_row(Text(_printable(str(entry["name"]))), *numbers, "–" if noise is None else str(noise))
     console.print(table)
     kind = "colour" if settings.channels == 3 else "grey"
     size = sum(path.stat().st_size for path in generation.path.iterdir())
@@ -216,7 +219,7 @@ def _print_learned(outcome: Outcome, state: Path) -> None:
         for report in outcome.reports:
             numbers = (str(number) for number in (report.images, report.kept, len(report.doubts)))
             noise = "too few to say" if report.noise is None else str(report.noise)
-            table.add_row(Text(str(report.label)), *numbers, noise)
+            table.add_row(Text(_printable(str(report.label))), *numbers, noise)
         console.print(table)
         for report in outcome.reports:
             _print_doubts(report.label, report.doubts, state)

@@ -76,8 +76,20 @@ def depth_of(paths: Sequence[Path]) -> tuple[int, int]:
     """What to take for black and for white in files with pixels of 16 bits.
 
     Cameras that measure 12 or 14 bits use a small part of 16, and a thermal one a small part of that: of a scene
-    between 7,600 and 7,800 hardly one grey would be left. Half of the part in use is added on either side, for images
-    to come. Files that use more than half of what there is are left alone, and so is what cannot be read.
+    between 7,600 and 7,800 hardly one grey would be left. As much as is in use is added on either side, for images to
+    come. Files that use more than half of what there is are left alone.
+    """
+    lowest, highest = used_depth(paths)
+    used = highest - lowest
+    if used <= 0 or used > (FULL_DEPTH[1] - FULL_DEPTH[0]) // 2:
+        return FULL_DEPTH
+    return max(FULL_DEPTH[0], lowest - used), min(FULL_DEPTH[1], highest + used)
+
+
+def used_depth(paths: Sequence[Path]) -> tuple[int, int]:
+    """The darkest and the brightest pixel of files with 16 bits, of some if there are many; what is unreadable is none.
+
+    One pixel in a hundred of each file may be darker or brighter: cameras have dead and hot ones.
     """
     import PIL.Image
 
@@ -85,11 +97,10 @@ def depth_of(paths: Sequence[Path]) -> tuple[int, int]:
     for path in paths[:: -(-len(paths) // MEASURED) or 1]:
         with contextlib.suppress(Exception), PIL.Image.open(path) as image:
             values = np.asarray(image)
-            lowest, highest = min(lowest, int(values.min())), max(highest, int(values.max()))
-    used = highest - lowest
-    if used <= 0 or used > (FULL_DEPTH[1] - FULL_DEPTH[0]) // 2 or lowest < FULL_DEPTH[0] or highest > FULL_DEPTH[1]:
-        return FULL_DEPTH
-    return max(FULL_DEPTH[0], lowest - used // 2), min(FULL_DEPTH[1], highest + used // 2 + 1)
+            low, high = np.quantile(values, 0.01, method="higher"), np.quantile(values, 0.99, method="lower")
+            if low >= FULL_DEPTH[0] and high <= FULL_DEPTH[1]:
+                lowest, highest = min(lowest, int(low)), max(highest, int(high))
+    return lowest, highest
 
 
 def decode(

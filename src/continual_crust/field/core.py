@@ -184,8 +184,7 @@ class FieldLearner:
             checkpoint(strategy, lesson)
         reports = [self._reported(strategy, batch, lesson, label) for label in classes]
         self.strategy = strategy
-        untouched = [label for label in range(len(self.labels)) if label not in classes] if brings_classes else []
-        self.second_thoughts = {self.labels[label]: count for label in untouched if (count := self._look_again(label))}
+        self.second_thoughts = self._look_again(classes, on_progress) if brings_classes else {}
         return reports
 
     def files(self) -> dict[str, bytes]:
@@ -327,25 +326,29 @@ class FieldLearner:
         noise = found.noise if len(fresh) else self.noise[label]
         return ClassReport(self.labels[label], len(fresh), int(seen.kept.sum()), doubts, noise, found.second)
 
-    def _look_again(self, label: int) -> int:
-        """Count the kept images of a class that look wrong now that more classes are known, and write that down.
+    def _look_again(self, learned: Sequence[int], on_progress: OnProgress) -> dict[Label, int]:
+        """Count the kept images of all other classes that look wrong now that more is known, and write that down.
 
         They stay: a memory that lost them was cleaner in trials, but smaller, and the learner no better.
         """
         assert self.strategy is not None
-        rows = self.strategy.memory[label].ids.cpu().numpy()
-        pinned = torch.from_numpy(self.seen[label].mark[rows] == RIGHT)
-        right = self.strategy.judged_again(label, pinned, self.settings.seed).right
-        changed = (right < LIKELY) & (self.seen[label].score[rows] >= LIKELY)
-        if changed.any():
-            seen = copy.deepcopy(self.seen[label])
-            seen.score[rows[changed]] = right[changed]
-            kept = ArrayRows(self.strategy.memory[label].images.cpu().numpy())
-            logits = self.strategy.logits(kept, torch.from_numpy(np.flatnonzero(changed)))
-            opinion = _second_opinion(logits.double(), label)
-            seen.other[rows[changed]], seen.other_probability[rows[changed]] = opinion
+        memory = self.strategy.memory
+        rows = {label: memory[label].ids.cpu().numpy() for label in memory if label not in learned}
+        pinned = {label: self.seen[label].mark[ids] == RIGHT for label, ids in rows.items()}
+        counts = {}
+        for label, right in self.strategy.judged_again(pinned, on_progress).items():
+            changed = (right < LIKELY) & (self.seen[label].score[rows[label]] >= LIKELY)
+            if not changed.any():
+                continue
+            seen, doubted = copy.deepcopy(self.seen[label]), rows[label][changed]
+            logits = self.strategy.logits(
+                ArrayRows(memory[label].images.cpu().numpy()), torch.from_numpy(np.flatnonzero(changed))
+            )
+            seen.score[doubted] = right[changed]
+            seen.other[doubted], seen.other_probability[doubted] = _second_opinion(logits.double(), label)
             self.seen = _replaced(self.seen, label, seen)
-        return int(changed.sum())
+            counts[self.labels[label]] = len(doubted)
+        return counts
 
 
 def _checked_settings(plain: dict[str, Any]) -> Settings:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from continual_crust.data.folder import visible
-from continual_crust.data.images import FULL_DEPTH, decode, depth_of, survey
+from continual_crust.data.images import FULL_DEPTH, decode, depth_of, survey, used_depth
 from continual_crust.data.loading import Bytes
 from continual_crust.errors import InputError
 from continual_crust.field.seen import digest_of, thumbnail_of
@@ -24,6 +24,8 @@ from continual_crust.field.state import told_as_unwritable
 
 CHUNK = 256
 """Files decoded at a time."""
+LEAST_CONTRAST = 1 / 12
+"""Images that use a smaller part than this of what a learner sees are nearly flat to it."""
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
 """Of files that were likely meant to be learned."""
 
@@ -83,10 +85,22 @@ def empty_classes(folder: Path, files: Sequence[ImageFile], apart_from: Path) ->
     return sorted({class_name(entry.name) for entry in folders} - {file.label for file in files})
 
 
-def any_in_colour(paths: Sequence[Path]) -> bool:
-    """Whether some of these images are in colour, by what a few dozen of them say."""
+def notes_on_form(paths: Sequence[Path], form: Form) -> list[str]:
+    """What a learner of this form does not see of images, by what a few dozen of them say."""
     some = paths[:: -(-len(paths) // 50) or 1]
-    return any(header.colour for header in survey(some))
+    headers = survey(some)
+    notes = []
+    if form.channels == 1 and any(header.colour for header in headers):
+        notes.append("some images are in colour; this learner began with grey ones and sees them in grey.")
+    deep = [path for path, header in zip(some, headers, strict=True) if header.deep]
+    low, high = used_depth(deep)
+    black, white = form.depth
+    if deep and (low < black or high > white or high - low < LEAST_CONTRAST * (white - black)):
+        notes.append(
+            f"images of 16 bits go from {low} to {high}, and this learner sees {black} to {white}, by what it began "
+            "with; what lies outside is cut off, and little contrast may be left."
+        )
+    return notes
 
 
 def stray_images(folder: Path) -> int:
@@ -102,17 +116,17 @@ def image_files(folder: Path, label: str | None, apart_from: Path | None = None)
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; give the folder that holds your images.")
     if label is not None:
-        name = class_name(label)
-        if not name:
+        if not label.strip():
             raise InputError("--label is empty; give the name of the class.")
+        name = class_name(label)
         return [ImageFile(path, shown(path.relative_to(folder)), name) for path in files_under(folder, apart_from)]
     classes = [entry for entry in visible(folder) if entry.is_dir() and not _same(entry, apart_from)]
     if not classes:
         raise InputError(f"{folder} holds no class folders; if all its images are of one class, add --label NAME.")
     return [
-        ImageFile(path, shown(path.relative_to(folder)), class_name(entry.name) or readable(entry.name))
+        ImageFile(path, shown(path.relative_to(folder)), class_name(entry.name))
         for entry in classes
-        for path in files_under(entry, apart_from)
+        for path in files_under(entry, apart_from, above=(folder.resolve(),))
     ]
 
 
@@ -136,7 +150,7 @@ def class_name(name: str) -> str:
     >>> class_name("cafe\u0301 ") == class_name("caf\u00e9")
     True
     """
-    return unicodedata.normalize("NFC", readable(name)).strip()
+    return unicodedata.normalize("NFC", readable(name)).strip() or readable(name)
 
 
 def form_of(files: Sequence[ImageFile], side: int | None, largest: int, crop: bool, on_progress: OnProgress) -> Form:

@@ -68,7 +68,7 @@ class ContinualLearner:
     classes_
         All classes learned so far, in the order in which they came; columns of :meth:`predict_proba`.
     noise_
-        For each class the estimated share of wrong labels in its last batch, or None.
+        For each class the estimated share of wrong labels in its last batch that was large enough to say, or None.
 
     Examples
     --------
@@ -135,7 +135,7 @@ class ContinualLearner:
 
     @property
     def noise_(self) -> dict[Label, NoiseEstimate | None]:
-        """For each class the estimated share of wrong labels in its last batch."""
+        """For each class the estimated share of wrong labels in its last batch that was large enough to say."""
         core, _ = self._fitted()
         return dict(zip(core.labels, core.noise, strict=True))
 

@@ -77,7 +77,8 @@ def lesson_tensors(lesson: Lesson) -> dict[str, Tensor]:
 def lesson_numbers(lesson: Lesson) -> dict[str, Any]:
     """The rest of an unfinished lesson, for JSON."""
     noise = {str(label): noise_numbers(found.noise) for label, found in lesson.assessments.items()}
-    return {"phase": lesson.phase, "epochs": lesson.epochs, "noise": noise}
+    second = {str(label): found.second for label, found in lesson.assessments.items()}
+    return {"phase": lesson.phase, "epochs": lesson.epochs, "noise": noise, "second": second}
 
 
 def lesson_from(tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> Lesson:
@@ -87,7 +88,8 @@ def lesson_from(tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> Le
         phase=int(numbers["phase"]),
         epochs=int(numbers["epochs"]),
         assessments={
-            int(label): Assessment(right[label], noise_from(noise)) for label, noise in numbers["noise"].items()
+            int(label): Assessment(right[label], noise_from(noise), float(numbers["second"][label]))
+            for label, noise in numbers["noise"].items()
         },
         chosen={int(label): positions for label, positions in _below("chosen.", tensors).items()},
         optimizer=_below("optimizer.", tensors),

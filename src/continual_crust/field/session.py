@@ -30,10 +30,11 @@ from continual_crust.field.folder import (
     ImageFile,
     OnProgress,
     Skipped,
-    any_in_colour,
+    class_name,
     empty_classes,
     form_of,
     image_files,
+    notes_on_form,
     readable,
     shown,
     stray_images,
@@ -82,6 +83,8 @@ class Session:
     on_progress: OnProgress = lambda what, done, total: None
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     """Training is saved after the first epoch that ends this long after it was last saved."""
+    before: int | None = None
+    """The generation that is to be left to go back to, if that is not the newest: a command may make two."""
 
     def learn_folder(
         self,
@@ -112,8 +115,11 @@ class Session:
             raise InputError(f"there is no file in {where}; give a folder that holds images.")
         with self.state.locked(), self._workplace() as cache:
             learner, notes = self._learner(asked, image_size)
+            # A learner may know names that are written in another way, from before or from Python.
+            known_as = {class_name(str(label)): str(label) for label in learner.labels}
+            named = [replace(file, label=known_as.get(file.label, file.label)) for file in files]
             form = self._form(learner, files, image_size)
-            decoded = DecodedFiles(files, form, cache, self.cache_bytes)
+            decoded = DecodedFiles(named, form, cache, self.cache_bytes)
             digests, thumbnails, skipped = decoded.decode_all(self.on_progress)
             if decoded.decoded_each_time:
                 notes.append(
@@ -130,9 +136,9 @@ class Session:
                     f"{stray} {lie} in {folder} itself, in no class folder, and {were} skipped; put {them} into one."
                 )
             good = decoded.good
-            notes += _notes_on_names(learner, files)
-            if learner.settings.channels == 1 and any_in_colour([file.path for file in good]):
-                notes.append("some images are in colour; this learner began with grey ones and sees them in grey.")
+            notes += _notes_on_names(learner, named)
+            if learner.settings.channels:
+                notes += notes_on_form([file.path for file in good], form)
             new = _unknown(learner, good, digests)
             notes += _notes_on_contradictions(learner, good, digests, new)
             known = len(good) - len(new)
@@ -160,11 +166,8 @@ class Session:
                 lesson += "" if label is None else f" as '{readable(label)}'"
                 notes += self._given_up(lesson)
                 reports = self._taught(learner, incoming, (), lesson)
-                self.state.write(learner.files())
-        notes += [
-            f"now that more is known, images kept of '{label}' look wrong, {count} of them; have a look in a review."
-            for label, count in learner.second_thoughts.items()
-        ]
+                self.state.write(learner.files(), self.before)
+        notes += _second_thoughts(learner)
         return Outcome(reports, known, skipped, notes=notes)
 
     def apply_review(self, file: Path) -> Outcome:
@@ -186,7 +189,7 @@ class Session:
                 notes += self._given_up(lesson)
                 reports = self._taught(learner, incoming, also, lesson) if len(incoming.ids) or also else []
                 self.state.write(learner.files())
-        notes += _notes_on_room(learner)
+        notes += _notes_on_room(learner) + _second_thoughts(learner)
         return Outcome(reports, marked=review.applied, unreachable=unreachable, notes=notes)
 
     def _learner(self, asked: Mapping[str, Any], image_size: int | None) -> tuple[FieldLearner, list[str]]:
@@ -252,6 +255,14 @@ def _label(learner: FieldLearner, text: str) -> Label:
     if numbers and text.isdecimal():
         return int(text)
     return text
+
+
+def _second_thoughts(learner: FieldLearner) -> list[str]:
+    """Of kept images that the lesson has made look wrong."""
+    return [
+        f"now that more is known, images kept of '{label}' look wrong, {count} of them; have a look in a review."
+        for label, count in learner.second_thoughts.items()
+    ]
 
 
 def _notes_on_room(learner: FieldLearner) -> list[str]:

@@ -28,7 +28,7 @@ pickle (`continual_crust.tensor_file` says why in this layout). The same learnin
       "settings": {...},              `continual_crust.field.settings`: what was asked for, and the images' shape
       "classes": [                    in the order in which they were learned; position = index used everywhere
         {"name": "cat", "seen": 120, "kept": 25, "looks_wrong": 31,
-         "noise": {"estimate": 0.26, "low": 0.19, "high": 0.34}}     share of wrong labels in its last batch; or null
+         "noise": {"estimate": 0.26, "low": 0.19, "high": 0.34}}     share of wrong labels in its last large batch
       ],
       "batches": [                    one for each `learn`
         {"source": "/home/me/photos", "label": null, "images": 240, "skipped": 2, "classes": ["cat", "dog"]}
@@ -224,16 +224,17 @@ class StateFolder:
                 with contextlib.suppress(OSError):
                     self.path.rmdir()
 
-    def write(self, files: Mapping[str, bytes]) -> Generation:
-        """Add a generation, as a whole or not at all, and forget those before the last good one.
+    def write(self, files: Mapping[str, bytes], before: int | None = None) -> Generation:
+        """Add a generation, as a whole or not at all, and forget all others but one.
 
-        The caller holds the lock. `files` are by name, ``manifest.json`` among them.
+        The caller holds the lock. `files` are by name, ``manifest.json`` among them. The one that stays is the last
+        good one, or the generation `before` it, if that is asked for and still there.
         """
         numbers = self.numbers()
         number = self.last_number() + 1
         keep = {number}
         if numbers:
-            keep.add(self.newest().number)
+            keep.add(before if before is not None and before in numbers else self.newest().number)
         place = self._place(number)
         partial = place.with_name(f".{place.name}.partial")
         with told_as_unwritable(self.path):

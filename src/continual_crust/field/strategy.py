@@ -13,11 +13,12 @@ The algorithm is that of `continual_crust.strategies.crust`, with what a learner
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from continual_crust.data.samples import Samples
@@ -198,12 +199,33 @@ class FieldCrust(ContinualCrust):
 
         return {label: self._assessed(batch, label, advance, seed) for label in batch.classes}
 
-    def judged_again(self, label: int, pinned: Tensor, seed: int) -> Assessment:
-        """What is thought by now of a class's memory; `pinned` are those that a person has vouched for."""
-        kept = self.memory[label].to("cpu")
-        new = torch.ones(len(kept), dtype=torch.bool)
-        batch = Batch(ArrayRows(kept.images.numpy()), kept.labels, kept.ids, new, pinned, (label,))
-        return self._assessed(batch, label, lambda count: None, seed)
+    def judged_again(
+        self, pinned: Mapping[int, NDArray[np.bool_]], on_progress: OnProgress
+    ) -> dict[int, NDArray[np.float32]]:
+        """By class, how likely it is by now that each image kept of it is right.
+
+        `pinned` are the classes that are asked about, and which of their images a person has vouched for.
+        """
+        looks = {
+            label: self._views(ArrayRows(kept.images.cpu().numpy()), torch.arange(len(kept)))
+            for label, kept in self.memory.items()
+            if len(kept) > 1
+        }
+        found = {}
+        for number, (label, vouched) in enumerate(pinned.items(), start=1):
+            others = [look for other, look in looks.items() if other != label]
+            if label in looks:
+                views = []
+                for view, directions in enumerate(DIRECTIONS):
+                    some = [other[view][:: -(-len(other[view]) // MOST_OTHERS)] for other in others]
+                    plain = View(looks[label][view], some)
+                    project = Projection.of(plain, directions)
+                    views.append(View(project(plain.own), [project(points) for points in plain.others]))
+                everyone = np.arange(len(vouched))
+                counted = np.ones(len(vouched), np.bool_)
+                found[label] = assess(views, everyone, counted, vouched, with_noise=False).right
+            on_progress("looking at what is kept", number, len(pinned))
+        return found
 
     def _assessed(self, batch: Batch, label: int, advance: Callable[[int], None], seed: int) -> Assessment:
         """Judge a class's images by the memory of all others, and by each other."""

@@ -150,8 +150,14 @@ class Grid:
         if column.noise.kind is not NoiseKind.NONE and column.noise.kind.value != self.table.noise:
             return None
         memory = self.table.memory(row.method, column.dataset)
-        runs = [run for (of_row, _), some in self.runs.items() if of_row == row for run in some]
-        here = self.runs.get((row, column), runs)  # elsewhere the row is what it is in other columns
+        # Where nothing was run, the row is what it is in other columns of the data set.
+        others = [
+            run
+            for (of_row, of_column), some in self.runs.items()
+            if of_row == row and of_column.dataset == column.dataset
+            for run in some
+        ]
+        here = self.runs.get((row, column), others)
         if memory is not None and {run.config.training.memory_per_class for run in here} - {memory}:
             return None
         return self.table.value(row.method, column.noise.level, measure.name, column.dataset)
@@ -175,11 +181,14 @@ def build_grid(study: StudyData) -> Grid:
         described = {**_flat(run.config), "dataset": run.config.dataset, "noise": str(run.config.noise)}
         groups.setdefault(repr(sorted(described.items())), []).append(run)
     distinguishing = _distinguishing([runs[0].config for runs in groups.values()])
+    departures: dict[str, list[str]] = {}
+    for runs in groups.values():  # what is usual for one data set may not be for another, but a row is one variant
+        departures.setdefault(_variant(runs[0].config), []).extend(_departures(runs[0].config))
     cells: dict[tuple[Row, Column], list[Run]] = {}
     for runs in groups.values():
         config = runs[0].config
         flat = _flat(config)
-        telling = dict.fromkeys([*distinguishing.get(config.method, ()), *_departures(config)])
+        telling = dict.fromkeys([*distinguishing.get(config.method, ()), *departures[_variant(config)]])
         details = [_detail(name, flat[name]) for name in telling if name in flat]
         cells[Row(config.method, ", ".join(details)), _column(config)] = runs
     rows, columns = list(dict.fromkeys(row for row, _ in cells)), list(dict.fromkeys(column for _, column in cells))
@@ -278,6 +287,12 @@ def _distinguishing(configs: Sequence[RunConfig]) -> dict[str, list[str]]:
         if len(several) > 1 and name not in found.setdefault(method, []):
             found[method].append(name)
     return found
+
+
+def _variant(config: RunConfig) -> str:
+    """What runs of one row have in common."""
+    plain = config.as_dict()
+    return repr([config.method, sorted(plain["selector"].items()), sorted(plain["options"].items())])
 
 
 def _departures(config: RunConfig) -> list[str]:

@@ -47,8 +47,9 @@ LOOK_SIDE = 16
 FITTED = 2000
 """Images of a batch that the mixture is fitted to; more would not change it."""
 ITERATIONS, REFITS, REFIT_ITERATIONS = 60, 40, 12
-CLEARLY = 0.3
-"""How much better two clouds must describe a point than one, as a logarithm, to be taken for two kinds of images."""
+CLEARLY, ENOUGH_FOR_TWO = 0.3, 30
+"""By how much the Bayesian information criterion must prefer two clouds to one, for each point, to take them for two
+kinds of images; and how many points it takes to tell. Fewer are two clouds by chance too often."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ def assess(
     counted: NDArray[np.bool_],
     known_right: NDArray[np.bool_],
     seed: int = 0,
+    with_noise: bool = True,
 ) -> Assessment:
     """Judge a batch of one class.
 
@@ -123,6 +125,8 @@ def assess(
         Images a person has vouched for.
     seed
         Decides the resampling.
+    with_noise
+        Whether to say how noisy the batch is, which takes most of the time.
     """
     count = len(counted)
     if count < FEWEST or not counted.any():
@@ -136,7 +140,7 @@ def assess(
     densities = [mixture.densities() for mixture in mixtures]
     kinds = _normalized(sum(densities, np.zeros(1)), shares, known_right)
     right = kinds[:, 0].astype(np.float32)
-    if counted.sum() < FEWEST:
+    if not with_noise or counted.sum() < FEWEST:
         return Assessment(right, None)
     # By its looks alone: a network has learned the other classes' remembered images, and new ones look less like them.
     looks, mixture = densities[-1][counted], mixtures[-1]
@@ -159,12 +163,12 @@ def assess(
 def second_cloud(points: Points) -> float:
     """Which share of points is the smaller of two clouds, where they are clearly two; otherwise 0.
 
-    Clearly: two Gaussians of one spread are better than one by the Bayesian information criterion, and by `CLEARLY`
-    for each point.
+    Clearly: two Gaussians of one spread are better than one by the Bayesian information criterion, by `CLEARLY` for
+    each of at least `ENOUGH_FOR_TWO` points.
     """
     from sklearn.mixture import GaussianMixture
 
-    if len(points) < FEWEST or np.ptp(points, axis=0).max() < 1e-9:
+    if len(points) < ENOUGH_FOR_TWO or np.ptp(points, axis=0).max() < 1e-9:
         return 0.0
     one, two = (
         GaussianMixture(clouds, covariance_type="tied", reg_covar=1e-3, n_init=3, random_state=0).fit(points)
