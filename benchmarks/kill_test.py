@@ -95,7 +95,15 @@ class Scene(ABC):
 class LearnScene(Scene):
     """Images, and a learner of two classes that is taught a third."""
 
-    stages = ("starting", "reading images", "training on everything", "judging", "training on what is kept", "the end")
+    stages = (
+        "starting",
+        "reading images",
+        "training on everything",
+        "judging",
+        "training on what is kept",
+        "looking at what is kept",
+        "the end",
+    )
 
     def __init__(self, root: Path, images: int = 60) -> None:
         self.images = images
