@@ -91,6 +91,7 @@ def learn(
     Prints what was kept, what looks mislabelled and how noisy the images seem. Stopped at any moment, the same command
     goes on where it was.
     """
+    from continual_crust.field.folder import no_folder
     from continual_crust.field.session import Session
     from continual_crust.field.state import StateFolder
 
@@ -99,7 +100,7 @@ def learn(
     if folder is None and label is not None:
         raise InputError("--label is for the images of a folder; give that folder as well.")
     if review is not None and folder is not None and not folder.is_dir():  # said before the review changes anything
-        raise InputError(f"there is no folder {folder}; give the folder that holds your images.")
+        raise no_folder(folder)
     given: dict[str, Any] = {
         "memory_per_class": memory,
         "model": model,

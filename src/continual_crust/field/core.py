@@ -27,7 +27,7 @@ from continual_crust.field.persistence import (
     restore_network,
 )
 from continual_crust.field.rows import ArrayRows, Rows, StackedRows
-from continual_crust.field.seen import NO_MARK, RIGHT, Seen
+from continual_crust.field.seen import LIKELY, NO_MARK, RIGHT, Seen
 from continual_crust.field.settings import OWN_MODEL, Settings
 from continual_crust.field.state import FORMAT, VERSION, Damaged, Generation, seen_file
 from continual_crust.field.strategy import Batch, FieldCrust, Lesson, OnProgress
@@ -36,9 +36,6 @@ from continual_crust.randomness import seed_for
 from continual_crust.selection.noise_share import NoiseEstimate
 from continual_crust.studies.run import choose_device
 from continual_crust.tensor_file import NotATensorFile, pack
-
-LIKELY = 0.5
-"""A label whose score is below this looks wrong."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +196,7 @@ class FieldLearner:
                     "name": label,
                     "seen": len(seen),
                     "kept": int(seen.kept.sum()),
-                    "looks_wrong": int(looks_wrong(seen).sum()),
+                    "looks_wrong": int(seen.looks_wrong().sum()),
                     "noise": noise_numbers(noise),
                 }
                 for label, seen, noise in zip(self.labels, self.seen, self.noise, strict=True)
@@ -312,7 +309,7 @@ class FieldLearner:
         self.seen = _replaced(self.seen, label, seen)
         if found.noise is not None and len(fresh):
             self.noise = _replaced(self.noise, label, found.noise)
-        doubtful = fresh[looks_wrong(seen)[fresh]]
+        doubtful = fresh[seen.looks_wrong()[fresh]]
         names = seen.names()
         doubts = [
             Doubt(
@@ -356,12 +353,6 @@ def _checked_settings(plain: dict[str, Any]) -> Settings:
         return Settings.from_dict(plain)
     except InputError as error:
         raise Damaged(f"its manifest's settings are wrong: {str(error).rstrip('.')}") from None
-
-
-def looks_wrong(seen: Seen) -> NDArray[np.bool_]:
-    """Images whose label is more likely wrong than right, and about which nobody has said anything."""
-    doubtful: NDArray[np.bool_] = (seen.score < LIKELY) & (seen.mark == NO_MARK)
-    return doubtful
 
 
 def _second_opinion(logits: Tensor, label: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:

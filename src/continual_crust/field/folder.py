@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from continual_crust.data.folder import visible
-from continual_crust.data.images import FULL_DEPTH, decode, depth_of, survey, used_depth
+from continual_crust.data.images import FULL_DEPTH, decode, depth_of, survey
 from continual_crust.data.loading import Bytes
 from continual_crust.errors import InputError
 from continual_crust.field.seen import digest_of, thumbnail_of
@@ -24,8 +24,6 @@ from continual_crust.field.state import told_as_unwritable
 
 CHUNK = 256
 """Files decoded at a time."""
-LEAST_CONTRAST = 1 / 12
-"""Images that use a smaller part than this of what a learner sees are nearly flat to it."""
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
 """Of files that were likely meant to be learned."""
 
@@ -85,24 +83,6 @@ def empty_classes(folder: Path, files: Sequence[ImageFile], apart_from: Path) ->
     return sorted({class_name(entry.name) for entry in folders} - {file.label for file in files})
 
 
-def notes_on_form(paths: Sequence[Path], form: Form) -> list[str]:
-    """What a learner of this form does not see of images, by what a few dozen of them say."""
-    some = paths[:: -(-len(paths) // 50) or 1]
-    headers = survey(some)
-    notes = []
-    if form.channels == 1 and any(header.colour for header in headers):
-        notes.append("some images are in colour; this learner began with grey ones and sees them in grey.")
-    deep = [path for path, header in zip(some, headers, strict=True) if header.deep]
-    low, high = used_depth(deep)
-    black, white = form.depth
-    if deep and (low < black or high > white or high - low < LEAST_CONTRAST * (white - black)):
-        notes.append(
-            f"images of 16 bits go from {low} to {high}, and this learner sees {black} to {white}, by what it began "
-            "with; what lies outside is cut off, and little contrast may be left."
-        )
-    return notes
-
-
 def stray_images(folder: Path) -> int:
     """How many images lie beside the class folders."""
     return sum(entry.suffix.lower() in IMAGE_SUFFIXES and not entry.is_dir() for entry in visible(folder))
@@ -114,7 +94,7 @@ def image_files(folder: Path, label: str | None, apart_from: Path | None = None)
     With a label, the folder holds that one class. Without, it holds one folder for each class.
     """
     if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}; give the folder that holds your images.")
+        raise no_folder(folder)
     if label is not None:
         if not label.strip():
             raise InputError("--label is empty; give the name of the class.")
@@ -190,6 +170,11 @@ def form_of(files: Sequence[ImageFile], side: int | None, largest: int, crop: bo
         scale = min(1.0, largest / max(width, height))
         width, height = max(1, round(width * scale)), max(1, round(height * scale))
     return Form(3 if colour else 1, height, width, crop, depth_of(deep))
+
+
+def no_folder(folder: Path) -> InputError:
+    """The error for a folder that is none."""
+    return InputError(f"there is no folder {folder}; give the folder that holds your images.")
 
 
 def nothing_readable(files: Sequence[ImageFile]) -> InputError:

@@ -7,7 +7,6 @@ import io
 
 import numpy as np
 
-from continual_crust.field.core import looks_wrong
 from continual_crust.field.seen import MARKS
 from continual_crust.field.state import Generation
 
@@ -26,7 +25,7 @@ def listed(generation: Generation) -> str:
     writer.writerow(COLUMNS)
     for index, label in enumerate(labels):
         seen = generation.seen(index)
-        names, wrong = seen.names(), looks_wrong(seen)
+        names, wrong = seen.names(), seen.looks_wrong()
         for row in np.argsort(seen.score, kind="stable").tolist():
             other = int(seen.other[row])
             rather = (labels[other], f"{seen.other_probability[row]:.4f}") if other >= 0 else ("", "")

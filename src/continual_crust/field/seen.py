@@ -38,6 +38,8 @@ from continual_crust.tensor_file import NotATensorFile
 
 THUMBNAIL_SIDE = 48
 """Images are shrunk to this for looking at; smaller ones stay as they are."""
+LIKELY = 0.5
+"""A label whose score is below this looks wrong."""
 NO_MARK, RIGHT, WRONG, OTHER = range(4)
 """What a person said about an image."""
 MARKS = {"right": RIGHT, "wrong": WRONG, "other": OTHER}
@@ -90,6 +92,11 @@ class Seen:
     def names(self) -> list[str]:
         """What each image is called on screen and in a review file: unique within the class."""
         return [_called(file, again) for file, again in zip(self.files, self.repeat.tolist(), strict=True)]
+
+    def looks_wrong(self) -> NDArray[np.bool_]:
+        """Images whose label is more likely wrong than right, and about which nobody has said anything."""
+        doubtful: NDArray[np.bool_] = (self.score < LIKELY) & (self.mark == NO_MARK)
+        return doubtful
 
     def digests(self) -> set[bytes]:
         """Of all images, to tell which ones are new."""

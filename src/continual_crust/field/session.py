@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from continual_crust.data.images import MOST_PIXELS
 from continual_crust.errors import InputError, told_name
+from continual_crust.field import notes as notes_of
 from continual_crust.field.checkpoint import Checkpoint, lesson_key
 from continual_crust.field.core import ClassReport, FieldLearner, Incoming
 from continual_crust.field.folder import (
@@ -34,7 +35,6 @@ from continual_crust.field.folder import (
     empty_classes,
     form_of,
     image_files,
-    notes_on_form,
     readable,
     shown,
     stray_images,
@@ -43,15 +43,12 @@ from continual_crust.field.inputs import Label
 from continual_crust.field.review import Review
 from continual_crust.field.review_file import read_review
 from continual_crust.field.rows import ChosenRows
-from continual_crust.field.seen import NO_MARK, RIGHT
 from continual_crust.field.settings import Settings
 from continual_crust.field.state import StateFolder, told_as_unwritable
 
 LARGEST_SIDE, LARGEST_PRETRAINED_SIDE = 128, 224
 """Longest side of images when no size is asked for; torchvision's weights were made at the second."""
 CHECKPOINT_SECONDS = 30.0
-SHOWN = 5
-"""Names in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -136,11 +133,11 @@ class Session:
                     f"{stray} {lie} in {folder} itself, in no class folder, and {were} skipped; put {them} into one."
                 )
             good = decoded.good
-            notes += _notes_on_names(learner, named)
+            notes += notes_of.nearly_known_names(learner, named)
             if learner.settings.channels:
-                notes += notes_on_form([file.path for file in good], form)
+                notes += notes_of.lost_to_the_form([file.path for file in good], form)
             new = _unknown(learner, good, digests)
-            notes += _notes_on_contradictions(learner, good, digests, new)
+            notes += notes_of.contradictions(learner, good, digests, new)
             known = len(good) - len(new)
             if not len(new):
                 return Outcome(known=known, skipped=skipped, notes=notes)
@@ -167,7 +164,7 @@ class Session:
                 notes += self._given_up(lesson)
                 reports = self._taught(learner, incoming, (), lesson)
                 self.state.write(learner.files(), self.before)
-        notes += _second_thoughts(learner)
+        notes += notes_of.second_thoughts(learner)
         return Outcome(reports, known, skipped, notes=notes)
 
     def apply_review(self, file: Path) -> Outcome:
@@ -189,7 +186,7 @@ class Session:
                 notes += self._given_up(lesson)
                 reports = self._taught(learner, incoming, also, lesson) if len(incoming.ids) or also else []
                 self.state.write(learner.files())
-        notes += _notes_on_room(learner) + _second_thoughts(learner)
+        notes += notes_of.too_many_right(learner) + notes_of.second_thoughts(learner)
         return Outcome(reports, marked=review.applied, unreachable=unreachable, notes=notes)
 
     def _learner(self, asked: Mapping[str, Any], image_size: int | None) -> tuple[FieldLearner, list[str]]:
@@ -255,60 +252,6 @@ def _label(learner: FieldLearner, text: str) -> Label:
     if numbers and text.isdecimal():
         return int(text)
     return text
-
-
-def _second_thoughts(learner: FieldLearner) -> list[str]:
-    """Of kept images that the lesson has made look wrong."""
-    return [
-        f"now that more is known, images kept of '{label}' look wrong, {count} of them; have a look in a review."
-        for label, count in learner.second_thoughts.items()
-    ]
-
-
-def _notes_on_room(learner: FieldLearner) -> list[str]:
-    """Of classes of which more was called right than can be kept."""
-    notes = []
-    for label, seen in zip(learner.labels, learner.seen, strict=True):
-        right = int((seen.mark == RIGHT).sum())
-        if right > learner.settings.memory_per_class:
-            notes.append(
-                f"{right} images of '{label}' are marked right and {learner.settings.memory_per_class} of them kept, "
-                "as many as the memory holds; a new STATE can have a larger --memory."
-            )
-    return notes
-
-
-def _notes_on_names(learner: FieldLearner, files: Sequence[ImageFile]) -> list[str]:
-    """Of new classes that are called nearly as known ones are, which may be a slip."""
-    known = {str(label).casefold(): label for label in learner.labels}
-    new = dict.fromkeys(file.label for file in files if file.label not in map(str, learner.labels))
-    return [
-        f"'{label}' is a new class beside '{known[label.casefold()]}'; if that was a slip, take it back with undo."
-        for label in new
-        if label.casefold() in known
-    ]
-
-
-def _notes_on_contradictions(
-    learner: FieldLearner, files: Sequence[ImageFile], digests: NDArray[np.uint8], new: NDArray[np.int64]
-) -> list[str]:
-    """Of new images that are pixel by pixel what another class has, from before or from the same folder."""
-    classes: dict[bytes, str] = {}
-    for label, seen in zip(learner.labels, learner.seen, strict=True):
-        for row in np.flatnonzero(np.isin(seen.mark, (NO_MARK, RIGHT))).tolist():
-            classes.setdefault(seen.digest[row].tobytes(), str(label))
-    found = []
-    for at in new.tolist():
-        other = classes.setdefault(digests[at].tobytes(), files[at].label)
-        if other != files[at].label:
-            found.append(f"{files[at].name} ('{other}')")
-    if not found:
-        return []
-    count = "1 image is" if len(found) == 1 else f"{len(found)} images are"
-    names = ", ".join(found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
-    return [
-        f"{count} also in another class, pixel by pixel, and cannot be both; say which is wrong in a review: {names}."
-    ]
 
 
 def _unknown(learner: FieldLearner, files: Sequence[ImageFile], digests: NDArray[np.uint8]) -> NDArray[np.int64]:

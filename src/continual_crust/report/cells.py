@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pandas as pd
 
-from continual_crust.data import SOURCES
 from continual_crust.data.noise import Noise, NoiseKind
 from continual_crust.evaluation.statistics import bootstrap_interval, mean_and_std
+from continual_crust.report.departures import departures
 from continual_crust.report.study_data import Run, StudyData
 from continual_crust.report.styles import style_of
-from continual_crust.selection.selectors import SelectorConfig
-from continual_crust.strategies import STRATEGIES, options_of, strategy_named
+from continual_crust.strategies import STRATEGIES, options_of
 from continual_crust.studies.config import RunConfig
-from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.paper import PaperTable
 from continual_crust.studies.result import RunResult
 from continual_crust.studies.study import SELECTOR_FIELDS, SETTINGS_READ
@@ -181,15 +179,16 @@ def build_grid(study: StudyData) -> Grid:
         described = {**_flat(run.config), "dataset": run.config.dataset, "noise": str(run.config.noise)}
         groups.setdefault(repr(sorted(described.items())), []).append(run)
     distinguishing = _distinguishing([runs[0].config for runs in groups.values()])
-    departures: dict[str, list[str]] = {}
+    changed: dict[str, list[str]] = {}
     for runs in groups.values():  # what is usual for one data set may not be for another, but a row is one variant
-        departures.setdefault(_variant(runs[0].config), []).extend(_departures(runs[0].config))
+        changed.setdefault(_variant(runs[0].config), []).extend(departures(runs[0].config))
     cells: dict[tuple[Row, Column], list[Run]] = {}
     for runs in groups.values():
         config = runs[0].config
-        flat = _flat(config)
-        telling = dict.fromkeys([*distinguishing.get(config.method, ()), *departures[_variant(config)]])
-        details = [_detail(name, flat[name]) for name in telling if name in flat]
+        own = asdict(options_of(config.method, config.options))
+        values = {f"options.{name}": value for name, value in own.items()} | _flat(config)
+        telling = dict.fromkeys([*distinguishing.get(config.method, ()), *changed[_variant(config)]])
+        details = [_detail(name, values[name]) for name in telling if name in values]
         cells[Row(config.method, ", ".join(details)), _column(config)] = runs
     rows, columns = list(dict.fromkeys(row for row, _ in cells)), list(dict.fromkeys(column for _, column in cells))
     if study.table is not None:
@@ -293,22 +292,6 @@ def _variant(config: RunConfig) -> str:
     """What runs of one row have in common."""
     plain = config.as_dict()
     return repr([config.method, sorted(plain["selector"].items()), sorted(plain["options"].items())])
-
-
-def _departures(config: RunConfig) -> list[str]:
-    """The fields of selection and of a method's own that are not what the method has unless it is asked for another.
-
-    A reader would take the row for the method as it is otherwise.
-    """
-    method, selector = strategy_named(config.method), config.selector
-    is_usual = selector.name == method.default_selector.name
-    usual = _flat(replace(config, selector=method.default_selector if is_usual else SelectorConfig(selector.name)))
-    asked = defaults_for(config.dataset, config.noise.kind, config.method).options if config.dataset in SOURCES else {}
-    usual |= {f"options.{name}": value for name, value in asdict(options_of(config.method, asked)).items()}
-    flat = _flat(config)
-    named = ["selector.name"] if method.remembers and not is_usual else []
-    kinds = ("selector.", "options.") if method.remembers else ("options.",)
-    return named + [name for name, value in flat.items() if name.startswith(kinds) and usual.get(name) != value]
 
 
 def _detail(name: str, value: object) -> str:

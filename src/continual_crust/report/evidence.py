@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from continual_crust.data.noise import Noise
 from continual_crust.errors import InputError
 from continual_crust.evaluation.statistics import mean_and_std
 from continual_crust.report.cells import Measure
+from continual_crust.report.departures import departures, differing
 from continual_crust.report.styles import style_of
-from continual_crust.strategies import options_of, strategy_named
 from continual_crust.strategies.training import PRECISIONS
 from continual_crust.studies.collected import Row
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.result import RunResult
-from continual_crust.studies.study import SELECTOR_FIELDS, SETTINGS_READ, Study, revision_of, run_id
+from continual_crust.studies.study import Study, revision_of, run_id
 
 NOT_RUN = "not run yet"
 NOTHING = "–"
@@ -128,25 +127,21 @@ def name_of(config: RunConfig) -> str:
     'DER, memory by herding, alpha 0.3'
     """
     name = style_of(config.method).label
-    default = strategy_named(config.method).default_selector
-    read = {"name"} | SETTINGS_READ.get(config.selector.name, SELECTOR_FIELDS)
-    differing = {name: value for name, value in _differing(config.selector, default).items() if name in read}
+    changed = departures(config)
     if config.method == "crust" and config.selector.name == "crust":
         as_written = config.selector.rule == "facility_location"
         name += " as written" if as_written else " as released"
         if as_written:
-            differing.pop("rule", None)
-    usual = defaults_for(config.dataset, config.noise.kind, config.method).options
-    differing |= _differing(options_of(config.method, config.options), options_of(config.method, usual))
-    return ", ".join([name, *(_setting(key, value) for key, value in differing.items())])
+            changed.pop("selector.rule", None)
+    return ", ".join([name, *(_setting(key.rpartition(".")[2], value) for key, value in changed.items())])
 
 
 def full_name_of(config: RunConfig, shared: Collection[str] = ()) -> str:
     """The same, with whatever about the training is not the data set's default, but for what all runs share."""
     usual = defaults_for(config.dataset, config.noise.kind, config.method).training
     unsaid = {"memory_per_class", *shared}
-    differing = {name: value for name, value in _differing(config.training, usual).items() if name not in unsaid}
-    return ", ".join([name_of(config), *(_setting(key, value) for key, value in differing.items())])
+    changed = {name: value for name, value in differing(config.training, usual).items() if name not in unsaid}
+    return ", ".join([name_of(config), *(_setting(key, value) for key, value in changed.items())])
 
 
 def spread(mean: float, std: float, digits: int) -> str:
@@ -157,12 +152,6 @@ def spread(mean: float, std: float, digits: int) -> str:
     """
     text = f"{round(mean, digits) + 0.0:.{digits}f}".replace("-", "−")
     return text if math.isnan(std) else f"{text}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{std:.{digits}f}"
-
-
-def _differing(settings: Any, usual: Any) -> dict[str, Any]:
-    """Fields of a dataclass that are not as usual."""
-    names = [entry.name for entry in fields(settings)]
-    return {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(usual, name)}
 
 
 def _setting(name: str, value: object) -> str:

@@ -1,0 +1,91 @@
+"""What a person should know about a lesson beside what was learned: one sentence for each thing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from continual_crust.data.images import survey, used_depth
+from continual_crust.field.core import FieldLearner
+from continual_crust.field.folder import Form, ImageFile
+from continual_crust.field.seen import NO_MARK, RIGHT
+
+SHOWN = 5
+"""Names in a sentence."""
+LEAST_CONTRAST = 1 / 12
+"""Images that use a smaller part than this of what a learner sees are nearly flat to it."""
+
+
+def lost_to_the_form(paths: Sequence[Path], form: Form) -> list[str]:
+    """What a learner of this form does not see of images, by what a few dozen of them say."""
+    some = paths[:: -(-len(paths) // 50) or 1]
+    headers = survey(some)
+    notes = []
+    if form.channels == 1 and any(header.colour for header in headers):
+        notes.append("some images are in colour; this learner began with grey ones and sees them in grey.")
+    deep = [path for path, header in zip(some, headers, strict=True) if header.deep]
+    low, high = used_depth(deep)
+    black, white = form.depth
+    if deep and (low < black or high > white or high - low < LEAST_CONTRAST * (white - black)):
+        notes.append(
+            f"images of 16 bits go from {low} to {high}, and this learner sees {black} to {white}, by what it began "
+            "with; what lies outside is cut off, and little contrast may be left."
+        )
+    return notes
+
+
+def second_thoughts(learner: FieldLearner) -> list[str]:
+    """Of kept images that the lesson has made look wrong."""
+    return [
+        f"now that more is known, images kept of '{label}' look wrong, {count} of them; have a look in a review."
+        for label, count in learner.second_thoughts.items()
+    ]
+
+
+def too_many_right(learner: FieldLearner) -> list[str]:
+    """Of classes of which more was called right than can be kept."""
+    notes = []
+    for label, seen in zip(learner.labels, learner.seen, strict=True):
+        right = int((seen.mark == RIGHT).sum())
+        if right > learner.settings.memory_per_class:
+            notes.append(
+                f"{right} images of '{label}' are marked right and {learner.settings.memory_per_class} of them kept, "
+                "as many as the memory holds; a new STATE can have a larger --memory."
+            )
+    return notes
+
+
+def nearly_known_names(learner: FieldLearner, files: Sequence[ImageFile]) -> list[str]:
+    """Of new classes that are called nearly as known ones are, which may be a slip."""
+    known = {str(label).casefold(): label for label in learner.labels}
+    new = dict.fromkeys(file.label for file in files if file.label not in map(str, learner.labels))
+    return [
+        f"'{label}' is a new class beside '{known[label.casefold()]}'; if that was a slip, take it back with undo."
+        for label in new
+        if label.casefold() in known
+    ]
+
+
+def contradictions(
+    learner: FieldLearner, files: Sequence[ImageFile], digests: NDArray[np.uint8], new: NDArray[np.int64]
+) -> list[str]:
+    """Of new images that are pixel by pixel what another class has, from before or from the same folder."""
+    classes: dict[bytes, str] = {}
+    for label, seen in zip(learner.labels, learner.seen, strict=True):
+        for row in np.flatnonzero(np.isin(seen.mark, (NO_MARK, RIGHT))).tolist():
+            classes.setdefault(seen.digest[row].tobytes(), str(label))
+    found = []
+    for at in new.tolist():
+        other = classes.setdefault(digests[at].tobytes(), files[at].label)
+        if other != files[at].label:
+            found.append(f"{files[at].name} ('{other}')")
+    if not found:
+        return []
+    count = "1 image is" if len(found) == 1 else f"{len(found)} images are"
+    names = ", ".join(found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
+    return [
+        f"{count} also in another class, pixel by pixel, and cannot be both; say which is wrong in a review: {names}."
+    ]
