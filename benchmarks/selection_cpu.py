@@ -35,10 +35,12 @@ from continual_crust.selection import centrality, facility_location, spectral_cl
 from continual_crust.selection.distance_table import DistanceTable
 from continual_crust.selection.greedy import TIE, plain_picks
 from continual_crust.selection.partition import partitioned_medoids
-from continual_crust.selection.points import prepared
+from continual_crust.selection.points import FactoredPoints, Points, prepared
 from continual_crust.studies.result import write_atomically
 
 COUNT, SIZE, DIMENSIONS = 6000, 300, (10, 128, 1280)
+CLASSES, FEATURES = 10, 128
+NEAR = 1e-4
 PART = 4096
 Row = dict[str, Any]
 
@@ -52,8 +54,24 @@ def collapsed(count: int, dimensions: int) -> Tensor:
     """95 % of the points within 1e-4 of one another: the gradients of a network that has fitted its data."""
     points = spread(count, dimensions)
     many = count * 95 // 100
-    points[:many] = points[0] + 0.5e-4 * torch.nn.functional.normalize(spread(many, dimensions, seed=1), dim=1)
+    points[:many] = points[0] + NEAR / 2 * torch.nn.functional.normalize(spread(many, dimensions, seed=1), dim=1)
     return points
+
+
+def gradients(kind: str) -> FactoredPoints:
+    """Gradients at the last layer of a network of ten classes and 128 features, (p - y) ⊗ h, for samples of one class.
+
+    In as many dimensions as the largest of the points above, and what CRUST chooses from. Where they have collapsed the
+    network has fitted 95 % of its samples, and their gradients are within 1e-4 of one another, near zero.
+    """
+    errors = torch.softmax(spread(COUNT, CLASSES), dim=1)
+    errors[:, 0] -= 1
+    features = spread(COUNT, FEATURES, seed=1).relu()
+    if kind == "collapsed":
+        many = COUNT * 95 // 100
+        lengths = errors[:many].norm(dim=1, keepdim=True) * features[:many].norm(dim=1, keepdim=True)
+        errors[:many] *= NEAR / 2 / lengths
+    return FactoredPoints(errors, features)
 
 
 def bundles(count: int, dimensions: int, clusters: int = 10) -> Tensor:
@@ -107,10 +125,16 @@ def objective(points: Tensor, chosen: list[int], farthest: float) -> float:
     return float((farthest - torch.cdist(points.double(), points[chosen].double()).amin(dim=1)).sum())
 
 
-def beside_peers(kind: str, dimensions: int, repeats: int, limits: Row) -> Row:
-    """Facility location from points to picks, ours and theirs; and the limit that the machine sets."""
-    points = KINDS[kind](COUNT, dimensions)
-    array = points.double().numpy()
+def beside_peers(points: Points, repeats: int, limits: Row) -> Row:
+    """Facility location from points to picks, ours and theirs; and the limit that the machine sets.
+
+    Factored points are multiplied out for the peers before the clock starts.
+    """
+    if isinstance(points, FactoredPoints):
+        rows, multiplied = points.multiplied_out(), points.left.shape[1] + points.right.shape[1]
+    else:
+        rows, multiplied = points, points.shape[1]
+    array = rows.double().numpy()
     times, picks = shortest(
         {
             "ours": lambda: facility_location(points, SIZE).indices.tolist(),
@@ -123,23 +147,23 @@ def beside_peers(kind: str, dimensions: int, repeats: int, limits: Row) -> Row:
     for unit in ("s", "cpu_s"):
         times[f"ours_{unit}"] = min(times[f"ours_{unit}"], times.pop(f"ours_again_{unit}"))
         times[f"ratio_{unit}"] = min(times[f"apricot_{unit}"], times[f"submodlib_{unit}"]) / times[f"ours_{unit}"]
-    farthest = float(torch.cdist(points[::3].double(), points[::3].double()).max())
-    best = objective(points, picks["apricot"], farthest)
+    farthest = float(torch.cdist(rows[::3].double(), rows[::3].double()).max())
+    best = objective(rows, picks["apricot"], farthest)
     table = DistanceTable(prepared(points))
     filled = table.computed
     plain_picks(table, int(TIE * table.farthest), SIZE)
     traffic = 4 * (COUNT**2 + table.read)
     return {
-        "kind": kind,
         "n": COUNT,
         "k": SIZE,
-        "d": dimensions,
+        "d": rows.shape[1],
+        "factored": isinstance(points, FactoredPoints),
         **times,
-        "objective_over_apricot": objective(points, picks["ours"], farthest) / best,
+        "objective_over_apricot": objective(rows, picks["ours"], farthest) / best,
         "picks_shared_with_apricot": len(set(picks["ours"]) & set(picks["apricot"])),
         "distances_computed": filled,
         "distances_read": table.read,
-        **_limit(2 * filled * dimensions, traffic, limits),
+        **_limit(2 * filled * multiplied, traffic, limits),
     }
 
 
@@ -324,9 +348,9 @@ def main() -> None:
         limits = limits_of(10)
         done("limits", limits)
         rows = []
-        for kind in KINDS:
-            for dimensions in DIMENSIONS:
-                rows.append(beside_peers(kind, dimensions, arguments.repeats, limits))
+        for kind, make in KINDS.items():
+            for points in (*(make(COUNT, dimensions) for dimensions in DIMENSIONS), gradients(kind)):
+                rows.append({"kind": kind, **beside_peers(points, arguments.repeats, limits)})
                 done("facility_location", rows)
         done("spectral", [spectral_beside_scikit_learn(dimensions, 2) for dimensions in (10, 128)])
         done("partition", partition_quality())

@@ -57,13 +57,17 @@ def peers_figure(rows: list[dict[str, Any]], unit: str) -> Figure:
         for place, (name, label, colour) in enumerate(bars):
             positions = [index + 0.2 * (place - 1.5) for index in range(len(chosen))]
             panel.bar(positions, [row[name] for row in chosen], width=0.18, color=colour, label=label)
-        panel.set_xticks(range(len(chosen)), [f"d = {row['d']}" for row in chosen])
+        panel.set_xticks(range(len(chosen)), [_name(row) for row in chosen])
         panel.set_yscale("log")
         panel.set_title("well spread" if kind == "spread" else "95 % within 1e-4", fontsize=10, color=INK)
         panel.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel(UNITS[unit])
     figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center", ncols=4)
     return figure
+
+
+def _name(row: dict[str, Any]) -> str:
+    return "gradients,\n10 x 128" if row["factored"] else f"d = {row['d']}"
 
 
 def _curve(axes: Axes, rows: list[dict[str, Any]], name: str, colour: str, label: str) -> None:

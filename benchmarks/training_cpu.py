@@ -8,7 +8,7 @@ and nothing else. Of several repeats of an experience the shortest counts.
 
 Each side has a process of its own: ours is set up as the command line sets up its own, which keeps freed memory,
 Avalanche's as Python comes, with the network's layers as PyTorch has them. A third one does for Avalanche what can be
-done from outside: the same setting of memory, our pooling and dropout, and Adam's fused steps. A fourth is ours in
+done from outside: the same setting of memory, our network's layers, and Adam's fused steps. A fourth is ours in
 bfloat16, which comes to other results.
 """
 
@@ -35,7 +35,7 @@ from avalanche_peers import Budget, SupervisedPlugin, SupervisedTemplate, avalan
 from continual_crust.data import Dataset, Noise, Stream, load_dataset
 from continual_crust.models import build_model
 from continual_crust.models.dropping import Dropout
-from continual_crust.models.pooling import MaxPool2x2
+from continual_crust.models.side_by_side import MaxPool2x2
 from continual_crust.process_memory import keep_freed_memory
 from continual_crust.strategies import Replay, Training
 from continual_crust.strategies.replay import ReplayOptions
@@ -112,8 +112,11 @@ def network_of(case: Case) -> torch.nn.Module:
 
 
 def of_pytorch_alone(network: torch.nn.Module) -> torch.nn.Module:
-    """The same network as anyone would write it: PyTorch's pooling, after the rectifier, and its dropout."""
+    """The same network as anyone would write it: PyTorch's own layers, and pooling after the rectifier."""
     layers = [torch.nn.Dropout(layer.p) if isinstance(layer, Dropout) else layer for layer in network.body]
+    first = network.body[0]
+    layers[0] = torch.nn.Conv2d(first.in_channels, first.out_channels, first.kernel_size)
+    layers[0].load_state_dict(first.state_dict())
     pooling = next(place for place, layer in enumerate(layers) if isinstance(layer, MaxPool2x2))
     layers[pooling : pooling + 2] = torch.nn.ReLU(), torch.nn.MaxPool2d(2)
     network.body = torch.nn.Sequential(*layers)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from continual_crust.errors import InputError
-from continual_crust.models import MODELS, build_model
+from continual_crust.models import MODELS, build_model, side_by_side
 from continual_crust.models.dropping import LARGE, Dropout
-from continual_crust.models.pooling import MaxPool2x2
+from continual_crust.models.side_by_side import FirstConvolution, MaxPool2x2
 from continual_crust.models.torchvision_models import _with_channels
 
 
@@ -37,21 +37,52 @@ def test_simple_cnn_has_the_layers_of_the_paper() -> None:
 
 @pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("side", [4, 9, 24])
-def test_pooling_gives_the_bits_of_pytorch_in_its_order(side: int, order: torch.memory_format) -> None:
+def test_pooling_gives_the_bits_of_pytorch_with_channels_one_after_the_other(
+    side: int, order: torch.memory_format
+) -> None:
     images = torch.randint(-2, 5, (3, 16, side, side)).float().contiguous(memory_format=order)
     with torch.no_grad():
         ours, plain = MaxPool2x2()(images), torch.nn.MaxPool2d(2)(images)
     assert torch.equal(ours, plain)
-    assert ours.stride() == plain.stride()  # dropout draws in the order of memory
+    assert ours.is_contiguous()  # dropout draws in the order of memory
     slopes = []
     for pool in (MaxPool2x2(), MaxPool2x2().eval(), torch.nn.MaxPool2d(2)):
         asked = images.clone(memory_format=torch.preserve_format).requires_grad_()
         pooled = pool(asked)
-        assert pooled.stride() == plain.stride()
+        assert pooled.is_contiguous() or type(pool) is torch.nn.MaxPool2d
         (pooled * torch.arange(pooled.numel()).view_as(pooled)).sum().backward()
         slopes.append(asked.grad)
     assert torch.equal(slopes[0], slopes[2])
     assert torch.equal(slopes[1], slopes[2])
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 20, 31)])
+def test_large_batches_have_channels_side_by_side_until_they_are_pooled(shape: tuple[int, int, int]) -> None:
+    plain = torch.nn.Conv2d(shape[0], 32, 3)
+    ours = FirstConvolution(shape[0], 32, 3)
+    ours.load_state_dict(plain.state_dict())
+    few, many = torch.rand(32, *shape), torch.rand(64, *shape)
+    assert torch.equal(ours(few), plain(few))
+    assert torch.equal(ours.eval()(many), plain(many))
+    found = ours.train()(many)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(found, plain(many))
+    assert MaxPool2x2()(found).is_contiguous()
+
+
+def test_a_step_on_a_large_batch_is_pytorchs_but_for_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = torch.rand(64, 1, 28, 28), torch.arange(64) % 10
+    slopes = []
+    for bound in (side_by_side.LARGE, 2**40):
+        monkeypatch.setattr(side_by_side, "LARGE", bound)
+        network = build_model("simple_cnn", (1, 28, 28), 10, seed=0).train()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            torch.nn.functional.cross_entropy(network(images), labels).backward()
+        slopes.append([parameter.grad for parameter in network.parameters()])
+    for ours, plain in zip(*slopes, strict=True):
+        assert (ours - plain).norm() <= 1e-3 * plain.norm()
+    assert any(not torch.equal(ours, plain) for ours, plain in zip(*slopes, strict=True)), "nothing was laid out"
 
 
 def test_pooling_before_the_rectifier_changes_no_bit_of_a_step() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from continual_crust.errors import InputError
 from continual_crust.models import simple_cnn_fused
 from continual_crust.models.dropping import Dropout
-from continual_crust.models.pooling import MaxPool2x2
+from continual_crust.models.side_by_side import FirstConvolution, MaxPool2x2
 
 DROPPED = (0.25, 0.5)
 """Shares that dropout takes away, after pooling and before the head."""
@@ -30,7 +30,7 @@ class SimpleCNN(nn.Module):
         pooled = ((height - 4) // 2, (width - 4) // 2)
         shrink = max(pooled) > 30
         self.body = nn.Sequential(
-            nn.Conv2d(channels, 32, 3),
+            FirstConvolution(channels, 32, 3),
             nn.ReLU(),
             nn.Conv2d(32, 64, 3),
             MaxPool2x2(),  # Before the rectifier, which has a quarter left to do then: same values, same gradients.
