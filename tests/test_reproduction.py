@@ -175,6 +175,19 @@ def test_sift_is_shown_from_seeds_that_did_not_tune_it(studies: dict[str, Study]
     assert row_of(targets, "CIFAR10, k = 300: accuracy")[1:3] == ["not run yet", ""]
 
 
+def test_crust_is_shown_from_the_papers_seeds_where_there_are_no_others(studies: dict[str, Study]) -> None:
+    first = chosen(studies["main_label_0.5"], "crust", "label:0.5")[:2]
+    same = chosen(studies["surpass_label"], "cosine_crust", "label:0.5")[3:]
+    assert [run.seed for run in (*first, *same)] == [0, 1, 5, 6]
+
+    def best(*pairs: tuple[RunConfig, float]) -> str:
+        return row_of(available_tables(collected(*pairs))["targets"](), "MNIST, k = 300: accuracy")[3]
+
+    assert best(*with_accuracy(first, 0.9)) == "0.900 ± 0.000 (2), CRUST as released, other seeds"
+    assert best(*with_accuracy(first, 0.9), *with_accuracy(same, 0.5)) == "0.500 ± 0.000 (2), CosineCRUST"
+    assert best() == "–"
+
+
 @pytest.mark.parametrize(("accuracy", "verdict"), [(0.955, "yes"), (0.945, "**no**")])
 def test_sift_may_lose_little_on_clean_labels(studies: dict[str, Study], accuracy: float, verdict: str) -> None:
     study = studies["surpass_label"]
