@@ -38,6 +38,7 @@ from continual_crust.models.dropping import Dropout
 from continual_crust.models.side_by_side import MaxPool2x2
 from continual_crust.process_memory import keep_freed_memory
 from continual_crust.strategies import Replay, Training
+from continual_crust.strategies.network import Network
 from continual_crust.strategies.replay import ReplayOptions
 from continual_crust.studies.result import write_atomically
 from selection_cpu import Row, limits_of, machine, shortest
@@ -177,6 +178,23 @@ def network_alone(case: Case, limits: Row) -> Row:
     return row
 
 
+def evaluation(case: Case) -> Row:
+    """Images per second of an evaluation, as before a selection: in parts that a cache holds, and all at once."""
+    network, images = Network(network_of(case), torch.device("cpu")), case.dataset.train_images
+    network.measure_normalization(images)
+    network.model.eval()
+
+    def at_once() -> Any:
+        with torch.no_grad():
+            return network.features_and_logits(images)
+
+    times, found = shortest({"in_parts": lambda: network.evaluate(images), "at_once": at_once}, 5)
+    if not all(map(torch.equal, found["in_parts"], found["at_once"])):
+        raise RuntimeError("an evaluation in parts came to other bits than one of all at once")
+    units = [("in_parts", "s"), ("in_parts", "cpu_s"), ("at_once", "s"), ("at_once", "cpu_s")]
+    return {f"evaluated_{way}_per_{unit}": len(images) / times[f"{way}_{unit}"] for way, unit in units}
+
+
 def beside_avalanche(case: Case, sides: Sides, repeats: int, limits: Row) -> Row:
     """Steps per second of all sides, taken turn by turn."""
     best: dict[str, Clock] = {}
@@ -200,8 +218,10 @@ def beside_avalanche(case: Case, sides: Sides, repeats: int, limits: Row) -> Row
         if name != "ours":
             row[f"times_{name}_s"] = sum(clock.seconds) / sum(mine.seconds)
             row[f"times_{name}_cpu_s"] = sum(clock.cpu_seconds) / sum(mine.cpu_seconds)
-    alone = sides["ours"][0].submit(network_alone, case, limits).result()
-    return {**row, **{f"network_alone_{name}": value for name, value in alone.items()}}
+    process = sides["ours"][0]
+    alone = process.submit(network_alone, case, limits).result()
+    row |= {f"network_alone_{name}": value for name, value in alone.items()}
+    return row | process.submit(evaluation, case).result()
 
 
 def own_process(threads: int, keeps_memory: bool) -> ProcessPoolExecutor:

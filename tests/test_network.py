@@ -112,6 +112,26 @@ def test_how_many_images_are_evaluated_at_a_time(
     assert evaluating._chunk(images) == at_a_time
 
 
+@pytest.mark.parametrize(
+    ("count", "side", "sizes"),
+    [(0, 28, [0]), (1, 28, [1]), (167, 28, [167]), (168, 28, [84, 84]), (3000, 8, [1500, 1500]), (65, 200, [33, 32])],
+)
+def test_a_cpu_evaluates_what_its_cache_holds_in_parts_of_nearly_equal_sizes(
+    count: int, side: int, sizes: list[int]
+) -> None:
+    images = torch.zeros(count, 1, side, side, dtype=torch.uint8)
+    assert [len(part) for part in Network(nn.Linear(1, 1), CPU)._parts(images)] == sizes
+
+
+def test_an_evaluation_in_parts_is_that_of_the_whole() -> None:
+    images = torch.randint(0, 256, (600, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    evaluating = Network(build_model("simple_cnn", (1, 28, 28), 10, seed=0).eval(), CPU)
+    with torch.no_grad():
+        whole = evaluating.features_and_logits(images)
+    assert len(evaluating._parts(images)) > 1
+    torch.testing.assert_close(evaluating.evaluate(images), whole)
+
+
 def test_batch_statistics_of_images_that_lie_class_by_class(monkeypatch: pytest.MonkeyPatch) -> None:
     """Black ones, then white ones, in batches of half as many: what varies is the difference between the two."""
     images = torch.cat([torch.zeros(8, 1, 8, 8), torch.full((8, 1, 8, 8), 255.0)]).byte()

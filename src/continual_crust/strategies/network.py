@@ -19,6 +19,9 @@ CHUNK_PIXELS = 1 << 22
 """How many input values are evaluated at a time: enough to keep a GPU busy, little enough for any memory."""
 CHUNK_IMAGES = 256
 """Up to so many images it is four times as much on a GPU: launching a large network takes as long as computing it."""
+CACHED_PIXELS, CACHED_IMAGES = 1 << 17, 64
+"""On a CPU it is no more than so many values or images, whichever is more: what goes from layer to layer then stays in
+the cache, and what is freed is used again at once instead of being cleared by the system."""
 
 
 class Network:
@@ -95,7 +98,7 @@ class Network:
         was_training = self.model.training
         self.model.eval()
         with repeatable_convolutions():
-            parts = [self.features_and_logits(part.to(self.device)) for part in images.split(self._chunk(images))]
+            parts = [self.features_and_logits(part.to(self.device)) for part in self._parts(images)]
         self.model.train(was_training)
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
@@ -129,6 +132,16 @@ class Network:
         if self.mean is None or self.std is None:
             return images.float()
         return (images - self.mean) / self.std
+
+    def _parts(self, images: Tensor) -> Sequence[Tensor]:
+        """What is evaluated at a time."""
+        chunk = self._chunk(images)
+        if self.device.type != "cpu":
+            parts: Sequence[Tensor] = images.split(chunk)
+            return parts
+        chunk = min(chunk, max(CACHED_IMAGES, CACHED_PIXELS // max(1, images.shape[1:].numel())))
+        # Parts of nearly equal sizes: with a few rows a product of matrices may come to other bits.
+        return images.tensor_split(max(1, -(-len(images) // chunk)))
 
     def _chunk(self, images: Tensor) -> int:
         chunk = max(1, CHUNK_PIXELS // max(1, images.shape[1:].numel()))
