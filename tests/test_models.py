@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from continual_crust.data import Dataset, Noise, Stream
 from continual_crust.errors import InputError
 from continual_crust.models import MODELS, build_model, side_by_side
 from continual_crust.models.dropping import LARGE, Dropout
 from continual_crust.models.side_by_side import FirstConvolution, MaxPool2x2
 from continual_crust.models.torchvision_models import _with_channels
+from continual_crust.strategies import Naive, Training
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,17 @@ def test_a_step_on_a_large_batch_is_pytorchs_but_for_rounding(monkeypatch: pytes
         slopes.append([parameter.grad for parameter in network.parameters()])
     for ours, plain in zip(*slopes, strict=True):
         assert (ours - plain).norm() <= 1e-3 * plain.norm()
+
+
+def test_dropout_meets_small_batches_in_the_order_it_always_did(digits: Dataset) -> None:
+    """It draws in the order of memory, so every committed result of small images on a CPU hangs on that order."""
+    network = build_model("simple_cnn", digits.image_shape, digits.classes, seed=0)
+    orders = []
+    dropout = next(layer for layer in network.body if isinstance(layer, Dropout))
+    dropout.register_forward_pre_hook(lambda _, given: orders.append(given[0].stride()))
+    experience = next(iter(Stream(digits, Noise.parse("none"), seed=0)))
+    Naive(network, Training(1, 0, memory_per_class=5, batch_size=32)).learn(experience)
+    assert set(orders) == {(256, 1, 128, 64)}
 
 
 def test_pooling_before_the_rectifier_changes_no_bit_of_a_step() -> None:
