@@ -8,12 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from continual_crust.models import dropping
-
-LARGE = 2**20
-"""From how many numbers on a first convolution lays its channels side by side. That changes the last bits of what
-convolutions come to, and results of smaller batches stay as they are: all those of 32 images of 28x28 pixels, which is
-what the paper trains on."""
+from continual_crust.models.dropping import LARGE
 
 
 class FirstConvolution(nn.Conv2d):
@@ -21,12 +16,24 @@ class FirstConvolution(nn.Conv2d):
 
     On a CPU, PyTorch's convolutions leave channels as they find them, and are no slower, and pooling and its gradients
     are faster, where they lie side by side. So it is enough to begin with that. For grey images it costs nothing: they
-    are laid out either way, and need only say so.
+    are laid out either way, and need only say so. The last bits of what convolutions come to change with that, so it
+    begins where our dropout does, and all else stays as it is.
+
+    Parameters
+    ----------
+    channels, outputs
+        As many as images have, and as many as come out.
+    dropped
+        How many numbers of each image the network's dropout will see.
     """
+
+    def __init__(self, channels: int, outputs: int, dropped: int) -> None:
+        super().__init__(channels, outputs, 3)
+        self._dropped = dropped
 
     def forward(self, images: Tensor) -> Tensor:
         trains = self.training and torch.is_grad_enabled() and images.device.type == "cpu"
-        if trains and self.out_channels * images.numel() >= LARGE * images.shape[1]:
+        if trains and len(images) * self._dropped >= LARGE:
             images = _side_by_side(images)
         return super().forward(images)
 
@@ -39,21 +46,25 @@ class MaxPool2x2(nn.MaxPool2d):
     times faster, and gives the same bits: a maximum rounds nothing. Gradients have the order of the images, so that the
     convolution before sees nothing of all this.
 
-    Where channels lie side by side already only the way back is left. It is gone with large batches, as linear layers
-    want one channel after the other. With small ones the order stays as it is: PyTorch's dropout draws in the order of
-    memory, and what was drawn once is to be drawn again.
+    Where channels lie side by side already only the way back is left. It is gone where our dropout follows, as linear
+    layers want one channel after the other. PyTorch's, of smaller batches, draws in the order of memory, and what was
+    drawn once is to be drawn again.
+
+    Parameters
+    ----------
+    dropped
+        How many numbers of each image the network's dropout will see.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dropped: int) -> None:
         super().__init__(2)
+        self._dropped = dropped
 
     def forward(self, images: Tensor) -> Tensor:
-        height, width = images.shape[-2:]
-        few = images.shape[:-2].numel() * (height // 2) * (width // 2) < dropping.LARGE
-        if images.device.type != "cpu" or (few and not images.is_contiguous()):
-            return functional.max_pool2d(images, 2)
-        if torch.is_grad_enabled() and not self.training:
-            # Someone asks for derivatives of another kind; torch.func knows PyTorch's own alone.
+        keeps_order = not images.is_contiguous() and len(images) * self._dropped < LARGE
+        # torch.func, with which someone may ask for derivatives of another kind, knows PyTorch's own alone.
+        differentiates = torch.is_grad_enabled() and not self.training
+        if images.device.type != "cpu" or keeps_order or differentiates:
             return functional.max_pool2d(images, 2)
         if not torch.is_grad_enabled():
             return functional.max_pool2d(_side_by_side(images), 2).contiguous()

@@ -29,16 +29,19 @@ class SimpleCNN(nn.Module):
         # Images up to 64 pixels are flattened as they are; larger ones are pooled to the size 28x28 ones would have.
         pooled = ((height - 4) // 2, (width - 4) // 2)
         shrink = max(pooled) > 30
+        outputs = 64 * (144 if shrink else pooled[0] * pooled[1])
         self.body = nn.Sequential(
-            FirstConvolution(channels, 32, 3),
+            FirstConvolution(channels, 32, outputs),
             nn.ReLU(),
             nn.Conv2d(32, 64, 3),
-            MaxPool2x2(),  # Before the rectifier, which has a quarter left to do then: same values, same gradients.
+            MaxPool2x2(
+                outputs
+            ),  # Before the rectifier, which has a quarter left to do then: same values, same gradients.
             nn.ReLU(),
             nn.AdaptiveAvgPool2d(12) if shrink else nn.Identity(),
             Dropout(DROPPED[0]),
             nn.Flatten(),
-            nn.Linear(64 * (144 if shrink else pooled[0] * pooled[1]), 128),
+            nn.Linear(outputs, 128),
             nn.ReLU(),
             Dropout(DROPPED[1]),
         )
