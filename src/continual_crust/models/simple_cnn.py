@@ -34,9 +34,8 @@ class SimpleCNN(nn.Module):
             FirstConvolution(channels, 32, outputs),
             nn.ReLU(),
             nn.Conv2d(32, 64, 3),
-            MaxPool2x2(
-                outputs
-            ),  # Before the rectifier, which has a quarter left to do then: same values, same gradients.
+            # Before the rectifier, which has a quarter left to do then: same values, same gradients.
+            MaxPool2x2(outputs),
             nn.ReLU(),
             nn.AdaptiveAvgPool2d(12) if shrink else nn.Identity(),
             Dropout(DROPPED[0]),
