@@ -15,10 +15,9 @@ from continual_crust.randomness import seed_for
 from continual_crust.selection import herding
 from continual_crust.strategies import Training, options_of, strategy_named
 from continual_crust.strategies.der import DarkSamples, DerOptions, der_loss
-from continual_crust.strategies.fisher import fisher_diagonal
 from continual_crust.strategies.icarl import Icarl
 from continual_crust.strategies.network import Network
-from continual_crust.strategies.replay_ewc import ReplayEwc, ReplayEwcOptions
+from continual_crust.strategies.replay_ewc import ReplayEwc, ReplayEwcOptions, fisher_diagonal
 from continual_crust.torchvision_remedy import import_torchvision
 
 if importlib.util.find_spec("avalanche") is None:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
+from sklearn.model_selection import cross_val_score
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -313,6 +314,23 @@ def test_scikit_learn_can_copy_it() -> None:
     assert copied.set_params(seed=4, memory_per_class=9).get_params()["memory_per_class"] == 9
     with pytest.raises(InputError, match="did you mean 'seed'"):
         copied.set_params(sead=4)
+
+
+def test_scikit_learn_can_cross_validate_it(digits: Dataset) -> None:
+    assert is_classifier(quick())
+    scores = cross_val_score(quick(), *batch(digits, 0, 1), cv=3)
+    assert scores.min() > 0.9
+
+
+def test_fit_starts_anew_and_learn_goes_on(digits: Dataset) -> None:
+    given = quick().learn(*batch(digits, 0, 1))
+    assert given.fit(*batch(digits, 2, 3)).classes_.tolist() == [2, 3]
+    fresh = quick().learn(*batch(digits, 2, 3))
+    images, _ = batch(digits, 2, 3, start=60)
+    assert (given.predict_proba(images) == fresh.predict_proba(images)).all()
+    with pytest.raises(InputError, match="at least one"):
+        given.fit(images[:0], [])
+    assert given.learn(*batch(digits, 4)).classes_.tolist() == [2, 3, 4]
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("out of memory"), KeyboardInterrupt()])

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from continual_crust.data.samples import Samples
 from continual_crust.models import build_model, gated
 from continual_crust.models.gated import Gate
-from continual_crust.strategies.fisher import fisher_diagonal
 from continual_crust.strategies.network import Network
+from continual_crust.strategies.replay_ewc import fisher_diagonal
 from continual_crust.torchvision_remedy import import_torchvision
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

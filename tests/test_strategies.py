@@ -17,6 +17,7 @@ from continual_crust.strategies import STRATEGIES, Strategy, Told, Training, str
 from continual_crust.strategies.adam import Adam
 from continual_crust.strategies.cumulative import CumulativeOptions
 from continual_crust.strategies.network import Network
+from continual_crust.strategies.replay_ewc import ReplayEwc
 from continual_crust.strategies.sift import SiftOptions
 from continual_crust.strategies.training import Phase
 from continual_crust.tensor_tree import pack_tree, unpack_tree
@@ -388,3 +389,23 @@ def test_a_saved_state_does_not_change_as_learning_goes_on(few_digits: Dataset) 
     assert torch.equal(state["own"]["is_old_class"], before[1])
     with pytest.raises(InputError, match="not the state of a learner by method 'naive'"):
         strategy_named("naive")(build_model("simple_cnn", few_digits.image_shape, 4)).restore(state)
+
+
+def test_penalty_of_ewc_and_its_slope_are_what_they_are_by_hand() -> None:
+    learner = ReplayEwc(build_model("simple_cnn", (1, 8, 8), 3, seed=0))
+    assert learner._penalty() == 0
+    values = list(learner.network.model.parameters())
+    generator = torch.Generator().manual_seed(0)
+    learner._importance, learner._anchor = (
+        [torch.rand(value.shape, generator=generator) for value in values] for _ in range(2)
+    )
+    by_hand = sum(
+        (importance * (value - anchor).square()).sum()
+        for value, importance, anchor in zip(values, learner._importance, learner._anchor, strict=True)
+    )
+    penalty = learner._penalty()
+    assert torch.allclose(penalty, by_hand, rtol=1e-6)
+    for ours, theirs in zip(
+        torch.autograd.grad(0.7 * penalty, values), torch.autograd.grad(0.7 * by_hand, values), strict=True
+    ):
+        assert torch.equal(ours, theirs)

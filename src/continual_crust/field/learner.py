@@ -40,7 +40,8 @@ class ClassCoreset:
 class ContinualLearner:
     """Learns classes one after another from partly wrong labels, keeping a few images of each.
 
-    Nothing happens before the first :meth:`learn`. What was learned ends in an underscore.
+    Nothing happens before the first :meth:`learn`. Each one adds to what was learned; :meth:`fit` starts anew. What was
+    learned ends in an underscore.
 
     Parameters
     ----------
@@ -123,6 +124,15 @@ class ContinualLearner:
             setattr(self, name, value)
         return self
 
+    _estimator_type = "classifier"
+    """For scikit-learn before 1.6; later ones ask for the tags."""
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        images = InputTags(two_d_array=False, three_d_array=True)
+        return Tags("classifier", TargetTags(required=True), classifier_tags=ClassifierTags(), input_tags=images)
+
     def __repr__(self) -> str:
         defaults = ContinualLearner().get_params()
         shown = (f"{name}={value!r}" for name, value in self.get_params().items() if value != defaults[name])
@@ -193,6 +203,11 @@ class ContinualLearner:
             core.settings = settings
             core.learn(core.record(ArrayRows(pixels), plain, names, np.stack(digests), thumbnails, about))
         self._core = core
+        return self
+
+    def fit(self, images: Any, labels: Any = None, names: Sequence[str] | None = None) -> ContinualLearner:
+        """Forget everything, then :meth:`learn` this batch, as scikit-learn's tools want it."""
+        self._core = ContinualLearner(**self.get_params()).learn(images, labels, names)._core
         return self
 
     def predict(self, images: Any) -> NDArray[Any]:

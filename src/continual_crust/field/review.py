@@ -43,7 +43,7 @@ class Review:
         self.applied = 0
         """Marks that said anything new."""
         self.emptied: set[int] = set()
-        """Classes whose memory loses an image, or must keep one from now on."""
+        """Classes whose memory loses an image. From what is kept and said to be right there is nothing to learn."""
 
     def apply(self, mark: Mark) -> None:
         """Write one mark down, if it says anything new."""
@@ -62,10 +62,10 @@ class Review:
             self.emptied.add(other)
         self._entering.pop((index, row), None)
         seen.mark[row] = mark.mark
-        if seen.kept[row]:
-            self.emptied.add(index)
         if mark.mark == RIGHT:
             seen.score[row] = 1
+        elif seen.kept[row]:
+            self.emptied.add(index)
         if mark.mark == OTHER or (mark.mark == RIGHT and not seen.kept[row]):
             self._entering[index, row] = target
 

@@ -18,19 +18,23 @@ number (`fisher_batch` reproduces it); and λ is the source paper's, twice Avala
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
-from continual_crust.strategies.fisher import fisher_diagonal
 from continual_crust.strategies.losses import Loss
+from continual_crust.strategies.network import Network
 from continual_crust.strategies.replay import Replay, ReplayOptions
+
+GROUPS_AT_A_TIME = 16
+"""How many gradients of the whole network are held at once while their squares are summed."""
 
 
 @dataclass(frozen=True)
@@ -125,3 +129,40 @@ class _Penalty(torch.autograd.Function):
         slopes = torch._foreach_mul(torch._foreach_mul(ctx.importance, gradient), ctx.saved_tensors)
         torch._foreach_mul_(slopes, 2)
         return None, None, *slopes
+
+
+def fisher_diagonal(network: Network, samples: Samples, batch: int = 1) -> list[Tensor]:
+    """Mean squared gradient of the log-likelihood of the given labels, for each parameter, in evaluation mode.
+
+    With `batch` above 1 gradients are averaged over that many samples before they are squared.
+    """
+    model = network.model
+    was_training = model.training
+    model.eval()
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    buffers = dict(model.named_buffers())
+
+    def loss(values: dict[str, Tensor], images: Tensor, labels: Tensor) -> Tensor:
+        logits = torch.func.functional_call(model, (values, buffers), (network.normalized(images),))
+        return functional.cross_entropy(logits, labels)
+
+    gradients = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
+    totals = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+    groups = 0
+    for images, labels in _grouped(samples, batch):
+        found = gradients(parameters, images, labels)
+        groups += len(labels)
+        for name, total in totals.items():
+            total += found[name].square().sum(dim=0)
+    model.train(was_training)
+    return [total / groups for total in totals.values()]
+
+
+def _grouped(samples: Samples, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Images and labels in groups of `batch`, some groups at a time; the last group may be smaller."""
+    whole = len(samples) // batch * batch
+    for start, end, size in ((0, whole, batch), (whole, len(samples), len(samples) - whole)):
+        if start < end:
+            images = samples.images[start:end].unflatten(0, (-1, size))
+            labels = samples.labels[start:end].unflatten(0, (-1, size))
+            yield from zip(images.split(GROUPS_AT_A_TIME), labels.split(GROUPS_AT_A_TIME), strict=True)
