@@ -21,6 +21,7 @@ from continual_crust.data import Dataset
 from continual_crust.errors import InputError
 from continual_crust.field import folder as folder_module
 from continual_crust.field import rows as rows_module
+from continual_crust.field import strategy as strategy_module
 from continual_crust.field.folder import DecodedFiles, Form, image_files
 from continual_crust.field.seen import OTHER, RIGHT, WRONG, digest_of
 from continual_crust.field.session import Session
@@ -604,6 +605,7 @@ def test_marks_reach_the_training(
         epoch(self, samples, beside)
 
     monkeypatch.setattr(Phase, "epoch", noted)
+    monkeypatch.setattr(strategy_module, "MOVED", 0.0)  # so that images are known by their pixels
     pixels = [numbers_of(digits, 0)[row].tobytes() for row in (wrong, moved)]
     assert command(monkeypatch, "learn", state, "--review", review) == 0
     more = write_images(tmp_path / "more", numbers_of(digits, 0)[20:40])

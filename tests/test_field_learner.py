@@ -21,6 +21,7 @@ from continual_crust.data import Dataset
 from continual_crust.errors import InputError
 from continual_crust.field.growth import with_head
 from continual_crust.field.strategy import FieldCrust
+from continual_crust.strategies.training import Phase, Trainable
 from field_images import numbers_of
 
 
@@ -304,6 +305,30 @@ def test_nothing_learned_yet() -> None:
     with pytest.raises(InputError, match="did you mean 'resnet18'"):
         ContinualLearner(model="resnet").learn(np.zeros((2, 8, 8), np.uint8), [0, 1])
     assert repr(ContinualLearner(selector="herding", seed=3)) == "ContinualLearner(selector='herding', seed=3)"
+
+
+def test_what_is_kept_is_moved_and_the_last_weights_are_averaged(
+    digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 6 epochs on what is kept each sees other images, and the mean of what the last 3 leave is what is learned."""
+    seen: list[bytes] = []
+    left: list[torch.Tensor] = []
+    epoch = Phase.epoch
+
+    def noted(self: Phase, samples: Trainable, beside: Trainable | None = None) -> None:
+        everything = samples[torch.arange(len(samples))]
+        seen.append(everything.images.numpy().tobytes())
+        epoch(self, samples, beside)
+        left.append(self._network.head_weight.detach().clone())
+
+    monkeypatch.setattr(Phase, "epoch", noted)
+    given = quick(selector="random").learn(*batch(digits, 0, 1))
+    kept = np.concatenate([coreset.images for coreset in given.coresets.values()])
+    assert len(left) == 3 + 6
+    assert len({*seen[3:]}) == 6
+    assert kept.tobytes() not in seen[3:]
+    _, strategy = given._fitted()
+    assert torch.allclose(strategy.network.head_weight, torch.stack(left[-3:]).mean(dim=0), atol=1e-6)
 
 
 def test_scikit_learn_can_copy_it() -> None:

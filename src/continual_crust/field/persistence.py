@@ -71,6 +71,7 @@ def memory_from(tensors: Mapping[str, Tensor], shape: tuple[int, int, int], seen
 def lesson_tensors(lesson: Lesson) -> dict[str, Tensor]:
     """The arrays of an unfinished lesson, beside those of its optimizer."""
     tensors = {f"chosen.{label}": positions for label, positions in lesson.chosen.items()}
+    tensors |= {f"mean.{name}": value for name, value in lesson.mean.items()}
     return tensors | {f"right.{label}": torch.from_numpy(a.right) for label, a in lesson.assessments.items()}
 
 
@@ -93,6 +94,7 @@ def lesson_from(tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> Le
         },
         chosen={int(label): positions for label, positions in _below("chosen.", tensors).items()},
         optimizer=_below("optimizer.", tensors),
+        mean=_below("mean.", tensors),
     )
 
 

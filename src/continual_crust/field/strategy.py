@@ -7,6 +7,8 @@ The algorithm is that of `continual_crust.strategies.crust`, with what a learner
 - Every image of the batch is judged (`trust`) by the network as it was before the batch: it has not memorised the wrong
   labels. Only a network that has never told classes apart is taught first, for the few epochs of phase 1. Images whose
   label is more likely wrong than right cannot be selected. Images a person vouched for always are.
+- What is kept is moved a little in every epoch of phase 2, so that it is hard to learn by heart, and weights are
+  averaged over the second half of it. (Moving what phase 1 sees as well, which is short, cost more than it gained.)
 - Images are fetched batch by batch, so a batch may be larger than memory.
 - Between any two epochs everything can be saved and taken up again, to the same bits.
 """
@@ -36,6 +38,7 @@ from continual_crust.selection.trust import (
     network_view,
     sample_of,
 )
+from continual_crust.strategies.augmentation import moved
 from continual_crust.strategies.crust import ContinualCrust
 from continual_crust.strategies.training import Phase, Trainable
 
@@ -45,6 +48,10 @@ MEASURED = 2048
 """Images that brightness and contrast are measured on."""
 MOST_OTHERS = 300
 """Images of another class that a class is compared with."""
+MOVED = 0.1
+"""How far the kept images are moved in every epoch, at most, as a share of their height and width."""
+AVERAGED = 0.5
+"""The share of phase 2, its end, over which weights are averaged."""
 
 OnProgress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done and how much there is."""
@@ -84,6 +91,8 @@ class Lesson:
     """By class, positions in the batch that are in the memory now."""
     optimizer: dict[str, Tensor] = field(default_factory=dict)
     """Where the optimizer stood when the lesson was saved; taken by the phase that goes on."""
+    mean: dict[str, Tensor] = field(default_factory=dict)
+    """By name, the network's weights on average over the last epochs; empty before these."""
 
 
 class FieldCrust(ContinualCrust):
@@ -119,8 +128,9 @@ class FieldCrust(ContinualCrust):
             self._take(batch, lesson)
             coresets = self.remembered()
             if coresets is not None:
-                phase.epoch(coresets)
+                phase.epoch(moved(coresets, MOVED, False, self._generator))
             lesson.epochs = epoch + 1
+            self._average(lesson)
             on_progress("training on what is kept", lesson.epochs, self.training.phase2_epochs)
             yield
         if not self.training.phase2_epochs:
@@ -128,6 +138,27 @@ class FieldCrust(ContinualCrust):
                 lesson.chosen[label] = self._choice(batch, candidates[label], label)
             self._take(batch, lesson)
         self._end_phase()
+        self._settle(lesson)
+
+    def _average(self, lesson: Lesson) -> None:
+        """Have the epoch that has just ended count, if it is one of the last."""
+        epochs = self.training.phase2_epochs
+        number = lesson.epochs - (epochs - round(AVERAGED * epochs))
+        if number < 1:
+            return
+        for name, value in self.network.model.state_dict().items():
+            mean = lesson.mean.get(name)
+            if mean is None or not value.is_floating_point():
+                lesson.mean[name] = value.clone()
+            else:
+                lesson.mean[name] = torch.lerp(mean.to(value.device), value, 1 / number)
+
+    def _settle(self, lesson: Lesson) -> None:
+        """Give the network the average of its last weights."""
+        coresets = self.remembered()
+        if lesson.mean and coresets is not None:
+            self.network.model.load_state_dict(lesson.mean)
+            self.network.measure_batch_statistics(coresets.images)
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """Where the optimizer of the phase under way stands."""
