@@ -4,8 +4,7 @@
 
 Ten classes arrive one after another, with a share of wrong labels. Then a person looks at what is kept, and says of
 every image that does not belong where it does (*kept*); or looks at all images, and says so of those that look wrong as
-well (*all*). Beside them: somebody who says of as many kept images that are right that they are right, which shows what
-learning again changes by itself (*nothing new*).
+well (*all*).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from continual_crust.field.session import Session
 from continual_crust.field.state import StateFolder
 from continual_crust.studies.result import versions, write_atomically
 
-REVIEWS = ("nothing new", "kept", "all")
+REVIEWS = ("kept", "all")
 Row = tuple[str, str, str, str]
 
 
@@ -43,7 +42,7 @@ def learned(stream: Stream, state: Path, images: Path, memory: int, seed: int) -
         Session(StateFolder(state), "cpu").learn_folder(images / str(number), None, asked)
 
 
-def marks(learner: ContinualLearner, stream: Stream, kind: str, random: np.random.Generator) -> list[Row]:
+def marks(learner: ContinualLearner, stream: Stream, kind: str) -> list[Row]:
     """What a person who knows the truth says."""
     wrong: list[Row] = []
     right: list[Row] = []
@@ -57,8 +56,6 @@ def marks(learner: ContinualLearner, stream: Stream, kind: str, random: np.rando
                 wrong.append((name, label, "other", true))
             else:
                 right.append((name, label, "right", ""))
-    if kind == "nothing new":
-        return [right[at] for at in random.permutation(len(right))[: len(wrong)].tolist()]
     return wrong + [row for row in right if kind == "all"]
 
 
@@ -92,7 +89,7 @@ def one_seed(level: float, seed: int, memory: int) -> dict[str, object]:
         found["before"] = {"accuracy": accuracy(before, stream), "clean_memory": clean_memory(before, stream)}
         for kind in REVIEWS:
             shutil.copytree(folder / "S", folder / kind)
-            rows = marks(before, stream, kind, np.random.default_rng(seed))
+            rows = marks(before, stream, kind)
             with (folder / "review.csv").open("w", newline="", encoding="utf-8") as file:
                 csv.writer(file).writerows([("file", "class", "mark", "new_class"), *rows])
             outcome = Session(StateFolder(folder / kind), "cpu").apply_review(folder / "review.csv")

@@ -72,9 +72,9 @@ class Walk:
         """What is true of the last command, beside what it printed."""
         self.commands[-1] |= facts
 
-    def predict(self, state: str = "STATE") -> None:
+    def predict(self) -> None:
         """Predict the test chips and count."""
-        rows = csv.DictReader(io.StringIO(self.type("predict", state, "test", "--format", "csv")))
+        rows = csv.DictReader(io.StringIO(self.type("predict", "STATE", "test", "--format", "csv")))
         right = Counter(Path(row["file"]).parent.name for row in rows if Path(row["file"]).parent.name == row["class"])
         accuracy = sum(right.values()) / (TEST_IMAGES * (len(KNOWN) + 1))
         self.note(right=dict(sorted(right.items())), of_each=TEST_IMAGES, accuracy=round(accuracy, 4))
@@ -86,22 +86,15 @@ def true_classes(files: list[str]) -> np.ndarray:
 
 
 def review(learner: ContinualLearner, folder: Path) -> int:
-    """Write what a person who knows the truth says about the chips that are kept for the new class.
-
-    Beside these ``marks.csv`` there are as many in ``nothing_new.csv``, which say of right chips that they are right.
-    """
-    seen = learner.seen(NEW)
-    wrong, right = [], []
+    """Write what a person who knows the truth says about the chips that are kept for the new class."""
+    seen, rows = learner.seen(NEW), []
     for row in np.flatnonzero(seen.kept).tolist():
-        name, true = seen.names()[row], true_classes([seen.files[row]])[0]
-        if true == NEW:
-            right.append((name, NEW, "right", ""))
-        else:
-            wrong.append((name, NEW, *(("other", true) if true in KNOWN else ("wrong", ""))))
-    for file, rows in (("marks.csv", wrong), ("nothing_new.csv", right[: len(wrong)])):
-        with (folder / file).open("w", newline="", encoding="utf-8") as stream:
-            csv.writer(stream).writerows([("file", "class", "mark", "new_class"), *rows])
-    return len(wrong)
+        true = true_classes([seen.files[row]])[0]
+        if true != NEW:
+            rows.append((seen.names()[row], NEW, *(("other", true) if true in KNOWN else ("wrong", ""))))
+    with (folder / "marks.csv").open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([("file", "class", "mark", "new_class"), *rows])
+    return len(rows)
 
 
 def picture(page: Path, target: Path) -> None:
@@ -158,14 +151,11 @@ def main() -> None:
         if options.picture is not None and CHROMIUM is not None:
             picture(walk.folder / "STATE" / "review.html", options.picture)
         marks = review(learner, walk.folder)
-        shutil.copytree(walk.folder / "STATE", walk.folder / "COPY")
         walk.type("learn", "STATE", "--review", "marks.csv")
         seen = walk.learner().seen(NEW)
         wrong = true_classes(seen.files) != NEW
         walk.note(marks=marks, kept=int(seen.kept.sum()), kept_wrong=int((wrong & seen.kept).sum()))
         walk.predict()
-        walk.type("learn", "COPY", "--review", "nothing_new.csv")
-        walk.predict("COPY")
     result = {"seed": options.seed, "commands": walk.commands, "versions": versions()}
     print(
         json.dumps([{key: value for key, value in one.items() if key != "printed"} for one in walk.commands], indent=1)

@@ -567,6 +567,29 @@ def test_a_review_is_applied(
     assert zero.kept[[row[kept[2]], row[out[0]]]].all()
 
 
+def test_a_review_that_only_confirms_teaches_nothing_anew(
+    state: Path,
+    digits: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What is kept is right and what was thrown out is wrong: to train on the same memory again could only cost."""
+    before = learner_in(state)
+    names, kept = before.seen("0").names(), np.flatnonzero(before.seen("0").kept)
+    out = int(np.flatnonzero(~before.seen("0").kept)[0])
+    review = marks(tmp_path / "r.csv", (names[kept[0]], "0", "right", ""), (names[out], "0", "wrong", ""))
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert "2 marks applied, 0 classes learned anew" in capsys.readouterr().out
+    after = learner_in(state)
+    images = numbers_of(digits, 0)[:40]
+    assert (after.predict_proba(images) == before.predict_proba(images)).all()
+    assert after.seen("0").mark[[kept[0], out]].tolist() == [RIGHT, WRONG]
+    more = write_images(tmp_path / "more", numbers_of(digits, 0)[20:40])
+    assert command(monkeypatch, "learn", state, more, "--label", "0") == 0
+    assert learner_in(state).seen("0").kept[[kept[0], out]].tolist() == [True, False]
+
+
 def test_a_review_leaves_the_noise_of_the_last_batch(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
