@@ -12,7 +12,10 @@ import pytest
 import torch
 from PIL import Image
 from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -345,6 +348,57 @@ def test_scikit_learn_can_cross_validate_it(digits: Dataset) -> None:
     assert is_classifier(quick())
     scores = cross_val_score(quick(), *batch(digits, 0, 1), cv=3)
     assert scores.min() > 0.9
+
+
+def test_scikit_learn_tells_classes_by_their_order(digits: Dataset) -> None:
+    """Its tools take the columns of probabilities for those of sorted classes; batches may come in any order."""
+    images, labels = batch(digits, 1, 0)
+    given = quick().fit(images, labels)
+    assert given.classes_.tolist() == [0, 1]
+    assert quick().learn(images, labels).classes_.tolist() == [1, 0]
+    assert cross_val_score(quick(), images, labels, cv=2, scoring="roc_auc").min() > 0.9
+    assert make_pipeline(quick()).fit(images, labels).score(images, labels) > 0.9
+    with pytest.raises(NotFittedError):
+        check_is_fitted(quick())
+
+
+def test_what_was_seen_is_not_learned_again(digits: Dataset) -> None:
+    images, labels = batch(digits, 0, 1)
+    given = quick().learn(images, labels)
+    before = given.predict_proba(images)
+    assert (given.learn(images, labels).predict_proba(images) == before).all()
+    more, names = batch(digits, 0, start=25)
+    assert len(given.learn(more, names).seen(0)) == 30 + 25
+    assert len(given.learn(images[:30], [1] * 30).seen(1)) == 30 + 30  # another class has not seen them
+
+
+def test_what_others_taught_a_folder_since_is_not_overwritten(digits: Dataset, tmp_path: Path) -> None:
+    quick().learn(*batch(digits, 0, 1)).save(tmp_path / "S")
+    mine, other = (ContinualLearner.load(tmp_path / "S", device="cpu") for _ in range(2))
+    other.learn(*batch(digits, 2)).save(tmp_path / "S")
+    other.learn(*batch(digits, 3)).save(tmp_path / "S")
+    with pytest.raises(InputError, match="has changed since this one was loaded"):
+        mine.save(tmp_path / "S")
+    assert ContinualLearner.load(tmp_path / "S", device="cpu").classes_.tolist() == [0, 1, 2, 3]
+    mine.save(tmp_path / "elsewhere")
+
+
+def test_coresets_are_copies(learner: ContinualLearner) -> None:
+    learner.coresets[0].images[:] = 0
+    assert learner.coresets[0].images.any()
+
+
+def test_networks_that_do_not_fit(digits: Dataset, tmp_path: Path) -> None:
+    images, labels = batch(digits, 0, 1)
+    with pytest.raises(InputError, match="not its class"):
+        quick(model=nn.Linear).learn(images, labels)
+    with pytest.raises(InputError, match="cannot take images of 1×8×8"):
+        quick(model=nn.Linear(3, 2)).learn(images, labels)
+    quick(model=nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.Linear(9, 2))).learn(images, labels).save(tmp_path)
+    with pytest.raises(InputError, match="is not of the form of the one in"):
+        ContinualLearner.load(tmp_path, nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.Linear(5, 2)))
+    with pytest.raises(InputError, match="give a number of 1 or more, or None"):
+        quick(phase1_epochs=0).learn(images, labels)
 
 
 def test_fit_starts_anew_and_learn_goes_on(digits: Dataset) -> None:

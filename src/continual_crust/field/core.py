@@ -134,15 +134,18 @@ class FieldLearner:
         digests: NDArray[np.uint8],
         thumbnails: Sequence[bytes],
         about: Mapping[str, Any],
+        in_order: bool = False,
     ) -> Incoming:
         """Enter new images into the record of their classes, making classes that are new.
 
-        `about` goes to the manifest's list of batches.
+        `about` goes to the manifest's list of batches. New classes are `in_order` of their names, or as they come.
         """
         order = list(dict.fromkeys(labels))
         if len({*map(type, [*self.labels, *order])}) > 1:
             raise InputError("some classes are called by texts and some by numbers; use one kind for all.")
         new = [label for label in order if label not in self.labels]
+        if in_order:
+            new.sort()
         self.labels = [*self.labels, *new]
         self.noise = [*self.noise, *(None for _ in new)]
         self.batches = [*self.batches, {**about, "images": len(labels), "classes": order}]
@@ -229,7 +232,7 @@ class FieldLearner:
             learner.batches = manifest["batches"]
             learner.seen = [generation.seen(index) for index in range(len(entries))]
             strategy = learner._grown()
-            restore_network(strategy, generation.tensors("learner.safetensors"))
+            _restore(strategy, generation, given=module is not None)
             counts = [len(seen) for seen in learner.seen]
             memory = memory_from(generation.tensors("memory.safetensors"), learner.settings.image_shape, counts)
         except (Damaged, NotATensorFile, KeyError, TypeError) as error:
@@ -263,6 +266,7 @@ class FieldLearner:
         if self._module is not None:
             model = copy.deepcopy(self._module)
             with_head(model, count, keep=0, seed=settings.seed)
+            _check_takes(model, settings.image_shape)
             return model
         name = settings.model_name()
         if name == OWN_MODEL:
@@ -346,6 +350,34 @@ class FieldLearner:
             self.seen = _replaced(self.seen, label, seen)
             counts[self.labels[label]] = len(doubted)
         return counts
+
+
+def _check_takes(model: nn.Module, image_shape: tuple[int, int, int]) -> None:
+    """Refuse a module that cannot compute anything from such images."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            model(torch.zeros(1, *image_shape))
+    except Exception as error:  # whatever a person's own network may raise
+        shape, reason = "×".join(map(str, image_shape)), str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(
+            f"the network cannot take images of {shape} (channels, height, width): {reason}; give one that can."
+        ) from None
+    model.train(was_training)
+
+
+def _restore(strategy: FieldCrust, generation: Generation, given: bool) -> None:
+    """Bring back the network; a module that was `given` may be another than the one that was saved."""
+    try:
+        restore_network(strategy, generation.tensors("learner.safetensors"))
+    except NotATensorFile as error:
+        if not given:
+            raise
+        raise InputError(
+            f"the network given is not of the form of the one in {generation.path} ({error}); give the same one as "
+            "when it was made, or none if it had none of its own."
+        ) from None
 
 
 def _checked_settings(plain: dict[str, Any]) -> Settings:

@@ -174,6 +174,8 @@ def form_of(files: Sequence[ImageFile], side: int | None, largest: int, crop: bo
 
 def no_folder(folder: Path) -> InputError:
     """The error for a folder that is none."""
+    if folder.is_file():
+        return InputError(f"{folder} is a file; give the folder that holds your images.")
     return InputError(f"there is no folder {folder}; give the folder that holds your images.")
 
 

@@ -110,6 +110,8 @@ class ContinualLearner:
         self.seed = seed
         self.device = device
         self._core: FieldLearner | None = None
+        self._home: tuple[Path, int] | None = None
+        """The folder it was loaded from or saved to, and the number it had there."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """What the constructor was given."""
@@ -133,6 +135,9 @@ class ContinualLearner:
         images = InputTags(two_d_array=False, three_d_array=True)
         return Tags("classifier", TargetTags(required=True), classifier_tags=ClassifierTags(), input_tags=images)
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._core is not None
+
     def __repr__(self) -> str:
         defaults = ContinualLearner().get_params()
         shown = (f"{name}={value!r}" for name, value in self.get_params().items() if value != defaults[name])
@@ -140,7 +145,7 @@ class ContinualLearner:
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """All classes learned so far, in the order in which they came."""
+        """All classes learned so far, in the order in which they came; after :meth:`fit`, sorted."""
         return np.array([] if self._core is None else self._core.labels)
 
     @property
@@ -163,7 +168,7 @@ class ContinualLearner:
             samples, names = strategy.memory[index].to("cpu"), core.seen[index].names()
             ids = samples.ids.tolist()
             scores = core.seen[index].score[ids]
-            kept[label] = ClassCoreset(samples.images.numpy(), [names[row] for row in ids], scores)
+            kept[label] = ClassCoreset(samples.images.numpy().copy(), [names[row] for row in ids], scores)
         return kept
 
     def seen(self, label: Label) -> Seen:
@@ -173,6 +178,8 @@ class ContinualLearner:
 
     def learn(self, images: Any, labels: Any = None, names: Sequence[str] | None = None) -> ContinualLearner:
         """Learn a batch: new classes, more images of known ones, or both. If anything fails, nothing has changed.
+
+        Images that their class has seen in an earlier batch are not learned again.
 
         Parameters
         ----------
@@ -184,6 +191,9 @@ class ContinualLearner:
         names
             What to call each image when it is shown; numbers if left out.
         """
+        return self._learn(images, labels, names, in_order=False)
+
+    def _learn(self, images: Any, labels: Any, names: Sequence[str] | None, in_order: bool) -> ContinualLearner:
         images, plain = images_and_labels(images, labels)
         if not plain:
             raise InputError("there is no image to learn from; give at least one.")
@@ -197,17 +207,22 @@ class ContinualLearner:
         names = [f"image {number}" for number in range(len(pixels))] if names is None else [*map(str, names)]
         if len(names) != len(pixels):
             raise InputError(f"there are {len(pixels)} images but {len(names)} names; give one name for each image.")
-        digests, thumbnails = [digest_of(image) for image in pixels], [thumbnail_of(image) for image in pixels]
+        digests = np.stack([digest_of(image) for image in pixels])
+        new = _not_seen(core, plain, digests)
+        if not len(new):
+            return self
+        plain, names = [plain[at] for at in new], [names[at] for at in new]
+        thumbnails = [thumbnail_of(pixels[at]) for at in new]
         about = {"source": None, "label": None, "skipped": 0}
         with core.transaction():
             core.settings = settings
-            core.learn(core.record(ArrayRows(pixels), plain, names, np.stack(digests), thumbnails, about))
+            core.learn(core.record(ArrayRows(pixels[new]), plain, names, digests[new], thumbnails, about, in_order))
         self._core = core
         return self
 
     def fit(self, images: Any, labels: Any = None, names: Sequence[str] | None = None) -> ContinualLearner:
         """Forget everything, then :meth:`learn` this batch, as scikit-learn's tools want it."""
-        self._core = ContinualLearner(**self.get_params()).learn(images, labels, names)._core
+        self._core = ContinualLearner(**self.get_params())._learn(images, labels, names, in_order=True)._core
         return self
 
     def predict(self, images: Any) -> NDArray[Any]:
@@ -236,11 +251,20 @@ class ContinualLearner:
         return float((self.predict_proba(images).argmax(axis=1) == wanted).mean())
 
     def save(self, path: str | Path) -> None:
-        """Keep the learner in a folder, as `continual-crust learn` does; what was there before stays as a copy."""
+        """Keep the learner in a folder, as `continual-crust learn` does; what was there before stays as a copy.
+
+        A folder that this learner came from, and that has been taught more since, is left alone.
+        """
         core, _ = self._fitted()
-        folder = StateFolder(Path(path))
+        folder, place = StateFolder(Path(path)), Path(path).resolve()
         with folder.locked():
-            folder.write(core.files())
+            left = self._home is not None and self._home[0] == place and folder.exists()
+            if left and self._home != (place, folder.newest().number):
+                raise InputError(
+                    f"the learner in {path} has changed since this one was loaded or saved there; load it again, or "
+                    "save to another folder."
+                )
+            self._home = place, folder.write(core.files()).number
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module | None = None, device: str = "auto") -> ContinualLearner:
@@ -275,6 +299,7 @@ class ContinualLearner:
             device=device,
         )
         learner._core = core
+        learner._home = generation.path.parent.parent.resolve(), generation.number
         return learner
 
     def _fitted(self) -> tuple[FieldLearner, FieldCrust]:
@@ -283,10 +308,17 @@ class ContinualLearner:
         return self._core, self._core.strategy
 
     def _module(self) -> nn.Module | None:
-        return None if isinstance(self.model, str) else self.model
+        if isinstance(self.model, str):
+            return None
+        if not isinstance(self.model, nn.Module):
+            raise InputError(f"model is {self.model!r}; give a name such as 'resnet18' or a module, not its class.")
+        return self.model
 
     def _asked(self) -> Settings:
         """What the constructor was given, checked."""
+        for name in ("phase1_epochs", "phase2_epochs"):
+            if getattr(self, name) == 0:
+                raise InputError(f"{name} is 0; give a number of 1 or more, or None to have it chosen.")
         return Settings(
             model=self.model if isinstance(self.model, str) else OWN_MODEL,
             pretrained=self.pretrained,
@@ -298,6 +330,13 @@ class ContinualLearner:
             batch_size=self.batch_size,
             seed=self.seed,
         )
+
+
+def _not_seen(core: FieldLearner, labels: Sequence[Label], digests: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Positions of the images that their class has not seen before."""
+    known = {label: seen.digests() for label, seen in zip(core.labels, core.seen, strict=True)}
+    new = [at for at, label in enumerate(labels) if digests[at].tobytes() not in known.get(label, ())]
+    return np.array(new, np.int64)
 
 
 def _check_shape(pixels: Bytes, settings: Settings) -> None:

@@ -34,7 +34,7 @@ def restore_network(strategy: FieldCrust, tensors: Mapping[str, Tensor]) -> None
         strategy._generator.set_state(tensors["generator"])
         strategy._randomness.restore(_below("randomness.", tensors))
     except (KeyError, RuntimeError, TypeError, AttributeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = " ".join(line.strip() for line in str(error).splitlines()[:2]) or type(error).__name__
         raise NotATensorFile(f"the weights do not fit the network: {reason}") from None
 
 

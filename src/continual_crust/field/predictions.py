@@ -11,6 +11,7 @@ from continual_crust.errors import InputError
 from continual_crust.field.folder import CHUNK, Form, OnProgress, Skipped, files_under, shown
 from continual_crust.field.inputs import Label
 from continual_crust.field.learner import ContinualLearner
+from continual_crust.field.notes import lost_to_the_form
 from continual_crust.field.state import StateFolder
 
 
@@ -38,9 +39,14 @@ def predictions(
     learner = ContinualLearner.of_generation(generation, None, device)
     form = Form.of(learner.settings_)
     files = [file for path in paths for file in (files_under(path, apart_from=state) if path.is_dir() else [path])]
+    told = False
     for start in range(0, len(files), CHUNK):
         part = files[start : start + CHUNK]
         good = [(path, image) for path in part if (image := _image(form, path, skipped)) is not None]
+        if good and not told:
+            for note in lost_to_the_form([path for path, _ in good], form):
+                warn(note)
+            told = True
         if good:
             probabilities = learner.predict_proba([image for _, image in good])
             best = probabilities.argmax(axis=1)

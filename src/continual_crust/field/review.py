@@ -62,9 +62,8 @@ class Review:
             self.emptied.add(other)
         self._entering.pop((index, row), None)
         seen.mark[row] = mark.mark
-        if mark.mark == RIGHT:
-            seen.score[row] = 1
-        elif seen.kept[row]:
+        seen.score[row] = mark.mark == RIGHT
+        if seen.kept[row] and mark.mark != RIGHT:
             self.emptied.add(index)
         if mark.mark == OTHER or (mark.mark == RIGHT and not seen.kept[row]):
             self._entering[index, row] = target

@@ -57,7 +57,10 @@ def parse_review(text: str, where: str) -> list[Mark]:
     try:
         header = next(reader, [])
         if tuple(name.strip() for name in header) != COLUMNS:
-            raise InputError(f"{where} does not start with the line {','.join(COLUMNS)}; export the review again.")
+            raise InputError(
+                f"{where} does not start with the line {','.join(COLUMNS)}; give what the review page exports, or "
+                "write these columns yourself."
+            )
         for row in reader:
             if row:
                 marks.append(_mark(row, f"{where}, line {reader.line_num}"))

@@ -69,10 +69,17 @@ UNFINISHED = ".unfinished"
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file so that it is there whole or not at all, whenever the program or the machine stops."""
+    """Write a file so that it is there whole or not at all, whenever the program or the machine stops.
+
+    A link stays a link, and what is no file, such as a device or a pipe, is written to and not replaced.
+    """
     data = content.encode() if isinstance(content, str) else content
     try:
-        _write_beside_and_rename(path, data)
+        target = path.resolve()
+        if target.exists() and not target.is_file() and not target.is_dir():
+            target.write_bytes(data)
+        else:
+            _write_beside_and_rename(target, data)
     except OSError as error:
         # Of a full disk the system does not say which file it was.
         raise OSError(error.errno, error.strerror, str(path)) from None
