@@ -23,6 +23,7 @@ from continual_crust.strategies.training import Phase
 from continual_crust.tensor_tree import pack_tree, unpack_tree
 
 QUICK = Training(phase1_epochs=3, phase2_epochs=2, memory_per_class=10)
+ONE_AFTER_ANOTHER = [name for name in STRATEGIES if not strategy_named(name).learns_everything_at_once]
 
 
 def told(strategy: Strategy, stream: Stream) -> Strategy:
@@ -38,7 +39,7 @@ def learned(name: str, dataset: Dataset, training: Training = QUICK, noise: str 
     )
     stream = Stream(dataset, Noise.parse(noise), seed=1)
     told(strategy, stream)
-    for experience in stream:
+    for experience in [stream.joined()] if strategy.learns_everything_at_once else stream:
         strategy.learn(experience)
     return strategy
 
@@ -178,7 +179,7 @@ def test_constant_images_do_not_divide_by_zero() -> None:
 
 def test_an_experience_without_images_is_survived(few_digits: Dataset) -> None:
     stream = Stream(few_digits, Noise.parse("none"), seed=1)
-    for name in STRATEGIES:
+    for name in ONE_AFTER_ANOTHER:
         strategy = told(strategy_named(name)(build_model("simple_cnn", few_digits.image_shape, 4), QUICK), stream)
         strategy.learn(stream[0])
         empty = stream[1].samples[torch.zeros(0, dtype=torch.int64)]
@@ -317,7 +318,7 @@ def test_unknown_method_suggests_the_nearest() -> None:
         strategy_named("cosinecrust")
 
 
-@pytest.mark.parametrize("name", list(STRATEGIES))
+@pytest.mark.parametrize("name", ONE_AFTER_ANOTHER)
 def test_a_saved_learner_goes_on_bit_for_bit(name: str, few_digits: Dataset) -> None:
     stream = Stream(few_digits, Noise.parse("label:0.3"), seed=1)
 
@@ -409,3 +410,27 @@ def test_penalty_of_ewc_and_its_slope_are_what_they_are_by_hand() -> None:
         torch.autograd.grad(0.7 * penalty, values), torch.autograd.grad(0.7 * by_hand, values), strict=True
     ):
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["naive", "joint", "replay", "der", "crust", "sift"])
+def test_a_network_that_has_diverged_is_no_result(name: str, few_digits: Dataset) -> None:
+    strategy = strategy_named(name)(
+        build_model("simple_cnn", few_digits.image_shape, few_digits.classes),
+        dataclasses.replace(QUICK, learning_rate=1e30),
+    )
+    with pytest.raises(InputError, match="diverged, so lower its learning rate"):
+        strategy.learn(Stream(few_digits, seed=1).joined())
+
+
+def test_joint_learning_refuses_a_second_experience(few_digits: Dataset) -> None:
+    strategy = strategy_named("joint")(build_model("simple_cnn", few_digits.image_shape, few_digits.classes), QUICK)
+    stream = Stream(few_digits, seed=1)
+    strategy.learn(stream[0])
+    with pytest.raises(InputError, match="learns everything at once"):
+        strategy.learn(stream[1])
+
+
+def test_a_network_with_too_few_outputs_is_told_at_once(few_digits: Dataset) -> None:
+    strategy = strategy_named("naive")(build_model("simple_cnn", few_digits.image_shape, 1), QUICK)
+    with pytest.raises(InputError, match="the network has 1 outputs"):
+        strategy.learn(Stream(few_digits, seed=1).joined())

@@ -143,3 +143,21 @@ def test_an_experience_that_does_not_exist_is_an_index_error() -> None:
     stream = Stream(numbered_dataset(classes=3))
     with pytest.raises(IndexError):
         stream[2]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"train_images": torch.zeros(4, 1, 8, 8)}, "training images of own are not bytes"),
+        ({"test_images": torch.zeros(4, 8, 8, dtype=torch.uint8)}, "test images of own are not bytes"),
+        ({"train_labels": torch.tensor([0, 1])}, "training labels of own are not an int64 tensor"),
+        ({"test_labels": torch.zeros(4)}, "test labels of own are not an int64 tensor"),
+        ({"train_labels": torch.tensor([1, 2, 1, 2])}, "go from 1 to 2; number its 2 classes from 0"),
+    ],
+)
+def test_data_of_ones_own_is_checked(changed: dict[str, torch.Tensor], told: str) -> None:
+    images, labels = torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1])
+    right = {"train_images": images, "train_labels": labels, "test_images": images, "test_labels": labels}
+    Dataset("own", **right, class_names=("a", "b"))
+    with pytest.raises(InputError, match=told):
+        Dataset("own", **(right | changed), class_names=("a", "b"))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from continual_crust.errors import InputError
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -87,6 +89,24 @@ class Dataset:
     test_images: Tensor
     test_labels: Tensor
     class_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for part, images, labels in (
+            ("training", self.train_images, self.train_labels),
+            ("test", self.test_images, self.test_labels),
+        ):
+            if not isinstance(images, Tensor) or images.dtype != torch.uint8 or images.dim() != 4:
+                raise InputError(
+                    f"{part} images of {self.name} are not bytes of shape (n, channels, height, width); give a uint8 "
+                    "tensor of that shape, with values from 0 to 255."
+                )
+            if not isinstance(labels, Tensor) or labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
+                raise InputError(f"{part} labels of {self.name} are not an int64 tensor with one for each image.")
+            if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(self.class_names):
+                raise InputError(
+                    f"{part} labels of {self.name} go from {int(labels.min())} to {int(labels.max())}; number its "
+                    f"{len(self.class_names)} classes from 0."
+                )
 
     @property
     def classes(self) -> int:

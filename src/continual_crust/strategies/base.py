@@ -136,9 +136,17 @@ class Strategy(ABC):
 
     def learn(self, experience: Experience) -> None:
         """Learn an experience's classes and remember some of its samples. Its data may be forgotten afterwards."""
+        outputs = self.network.head_weight.shape[0]
+        if experience.classes and max(experience.classes) >= outputs:
+            raise InputError(
+                f"class {max(experience.classes)} came, and the network has {outputs} outputs, for classes from 0 on; "
+                "give it one for each class."
+            )
         self.network.measure_normalization(experience.samples.images)
         self._learn(experience.classes, experience.samples.to(self.network.device))
         self._end_phase()
+        if not all(bool(parameter.isfinite().all()) for parameter in self.network.model.parameters()):
+            raise InputError("the network's weights hold NaN or infinity: it has diverged, so lower its learning rate.")
 
     @abstractmethod
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:

@@ -7,12 +7,21 @@ to forget, so there is no forgetting value, and no hyper-parameters of its own. 
 
 from __future__ import annotations
 
+from continual_crust.data.samples import Samples
+from continual_crust.errors import InputError
 from continual_crust.strategies.naive import Naive
 
 
 class Joint(Naive):
-    """All data at once."""
+    """All data at once: it learns one experience, `Stream.joined()`."""
 
     name = "joint"
     summary = "Joint: all data at once, no forgetting to measure; the upper bound"
     learns_everything_at_once = True
+    _is_taught = False
+
+    def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
+        if self._is_taught:
+            raise InputError("joint learns everything at once, and has learned; give it stream.joined() and no more.")
+        super()._learn(classes, new)
+        self._is_taught = True
