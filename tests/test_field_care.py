@@ -63,6 +63,8 @@ def test_deep_images_keep_their_contrast(
     assert capsys.readouterr().err == ""
     for name, low, high in (("hot", 8100, 8300), ("flat", 7700, 7710)):
         thermal(tmp_path / name / name, digits, 3, low, high)
+        assert command(monkeypatch, "predict", tmp_path / "S", tmp_path / name) == 0
+        assert capsys.readouterr().err.count("little contrast may be left") == 1
         assert command(monkeypatch, "learn", tmp_path / "S", tmp_path / name) == 0
         assert f"and this learner sees {black} to {white}, by what it began with" in capsys.readouterr().err
 
@@ -229,6 +231,7 @@ def test_everything_ever_seen_can_be_had_as_a_list(
     assert scores == sorted(scores)
     assert sum(row["kept"] == "yes" for row in rows) == 12
     assert {row["rather"] for row in rows if row["class"] == "0"} == {"1"}
+    assert all((Path(row["folder"]) / row["file"]).is_file() for row in rows)
     assert command(monkeypatch, "review", state, "--format", "csv", "--out", tmp_path / "all.csv") == 0
     assert (tmp_path / "all.csv").read_text(encoding="utf-8") == text
     assert command(monkeypatch, "review", state, "--format", "xls") == 2

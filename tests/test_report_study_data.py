@@ -255,3 +255,15 @@ def test_no_study_is_refused_in_a_sentence(tmp_path):
         read_studies(tmp_path)
     with pytest.raises(InputError, match="cannot read"):
         read_studies(tmp_path / "nowhere")
+
+
+def test_runs_that_the_study_no_longer_asks_for_are_left_out_and_told(tmp_path: Path) -> None:
+    text = "id: small\ntitle: t\ndatasets: [digits]\nmethods: [naive]\nnoise: {kind: label, levels: [0.4]}\nseeds: "
+    folder = write_study(tmp_path / "s", text + "2\n")
+    for number, run in enumerate(parse_study(text + "2\n", "small").runs()):
+        write_run(folder, run, result_of(run), name=f"run{number}")
+    assert len(read_studies(folder)[0].finished) == 2
+    (folder / "study.yaml").write_text(text + "1\n")
+    (data,) = read_studies(folder)
+    assert [run.config.seed for run in data.finished] == [0]
+    assert data.problems == (("run1", "is no run of the study as study.yaml is now; left out"),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -168,6 +169,21 @@ def test_writing_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         write_atomically(target, "new")
     assert target.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    file, link, pipe = tmp_path / "file", tmp_path / "link", tmp_path / "pipe"
+    file.write_text("old")
+    link.symlink_to(file)
+    write_atomically(link, "new")
+    assert link.is_symlink()
+    assert file.read_text() == "new"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        heard = pool.submit(pipe.read_text)
+        write_atomically(pipe, "said")
+        assert heard.result(timeout=10) == "said"
+    assert pipe.is_fifo()
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,10 @@ def _read_study(folder: Path) -> StudyData:
             problems.append((path.name, f"repeats the run {known.folder.name if known.folder else ''}; left out"))
         else:
             runs[key] = run
-    # In the order the study names them, then what else is there.
     ordered = {key: runs.get(key, Run(config)) for config in planned for key in [run_id(config)]}
+    for key in runs.keys() - ordered.keys() if planned else ():
+        folder_of = runs.pop(key).folder
+        problems.append((folder_of.name if folder_of else key, "is no run of the study as study.yaml is now; left out"))
     return StudyData(
         id=_line(plain.get("id"), folder.name),
         title=_line(plain.get("title"), _line(plain.get("id"), folder.name)),
