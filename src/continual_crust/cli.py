@@ -20,6 +20,9 @@ from continual_crust.process_memory import keep_freed_memory
 if TYPE_CHECKING:
     from continual_crust.studies.result import RunResult
 
+INTERRUPTED = 130
+"""What a program ends with that Ctrl-C stopped."""
+
 app = typer.Typer(
     help="Learn new classes one after another from partly wrong data, without forgetting the old ones.",
     no_args_is_help=True,
@@ -337,6 +340,10 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            Console(stderr=True).print("stopped; repeat the command to go on.")
+        raise
     except InputError as error:
         _complain(str(error))
     except Exception as error:

@@ -285,4 +285,6 @@ def _forecast(folder: StudyFolder, runs: list[RunConfig], todo: list[RunConfig])
         return "How long it takes can be told once a run is done."
     everything = statistics.mean(second for seconds in known.values() for second in seconds)
     seconds = sum(statistics.mean(known.get((c.dataset, c.method), [everything])) for c in todo)
-    return f"About {seconds / 60:.0f} minutes of training are left, from what is done; several workers share them."
+    minutes = round(seconds / 60)
+    left = f"About {minutes} minutes" if minutes > 1 else "A minute or so"
+    return f"{left} of training is left, from what is done; several workers share it."

@@ -174,5 +174,5 @@ def _asked(
     if download and source.download is None:
         raise InputError(f"data set '{name}' cannot be downloaded; {source.how_to_get}.")
     if root is None and name == "folder":
-        raise InputError(f"data set 'folder' needs to know which folder; {source.how_to_get}.")
+        raise InputError(f"data set 'folder' needs to know which folder, --data-root; {source.how_to_get}.")
     return source, Request(Path(root or DEFAULT_ROOT).expanduser(), image_size, crop)

@@ -126,7 +126,7 @@ def as_markdown(table: StudyTable) -> str:
     """The table for a README."""
 
     def words(cell: Summary) -> str:
-        parts = [f"**{ours(cell, table.measure)}**", count(cell)]
+        parts = [ours(cell, table.measure), count(cell)]
         if cell.paper is not None:
             parts.append(f"paper {papers(cell, table.measure)}")
             if not math.isnan(cell.mean):

@@ -133,7 +133,7 @@ def remembered(finished: Finished) -> dict[str, int]:
     names, strategy = finished.stream.dataset.class_names, finished.strategy
     known = {names[label]: label for label, kept in strategy.memory.items() if len(kept)}
     if not known:
-        raise InputError(f"method '{strategy.name}' keeps no memory, so there is no coreset; choose one that does.")
+        raise InputError(f"this run of '{strategy.name}' kept no memory, so there is no coreset; choose one that did.")
     return known
 
 
