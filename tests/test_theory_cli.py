@@ -98,4 +98,4 @@ def test_a_method_without_memory_is_told(
     folder = tmp_path / "naive"
     assert command(monkeypatch, "run", "--dataset", "digits", "--method", "naive", "--out", folder, *QUICK) == 0
     assert command(monkeypatch, "theory", folder) == 2
-    assert "method 'naive' keeps no memory" in " ".join(capsys.readouterr().err.split())
+    assert "run of 'naive' kept no memory" in " ".join(capsys.readouterr().err.split())

@@ -165,7 +165,7 @@ def test_clean_or_covering(few_digits: Dataset) -> None:
 
 
 def test_what_has_no_coreset_is_told(few_digits: Dataset, perturbed_run: FinishedRun) -> None:
-    with pytest.raises(InputError, match="method 'naive' keeps no memory"):
+    with pytest.raises(InputError, match="run of 'naive' kept no memory"):
         theory_report(learned(few_digits, "none", "naive"))
     with pytest.raises(InputError, match="no memory of class 'seven'"):
         theory_report(perturbed_run, classes=["seven"])
