@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
-from continual_crust.field.growth import with_head
+from continual_crust.field.growth import check_takes, with_head
 from continual_crust.field.inputs import Label
 from continual_crust.field.persistence import (
+    WeightsDoNotFit,
     memory_from,
     memory_tensors,
     network_tensors,
@@ -161,6 +162,11 @@ class FieldLearner:
         self.seen = seen
         return Incoming(rows, classes, ids)
 
+    def unseen(self, labels: Sequence[Label], digests: NDArray[np.uint8]) -> list[int]:
+        """Positions of the images that their class has not seen yet."""
+        known = {label: seen.digests() for label, seen in zip(self.labels, self.seen, strict=True)}
+        return [at for at, label in enumerate(labels) if digests[at].tobytes() not in known.get(label, ())]
+
     def learn(
         self,
         incoming: Incoming,
@@ -232,10 +238,15 @@ class FieldLearner:
             learner.batches = manifest["batches"]
             learner.seen = [generation.seen(index) for index in range(len(entries))]
             strategy = learner._grown()
-            _restore(strategy, generation, given=module is not None)
+            restore_network(strategy, generation.tensors("learner.safetensors"))
             counts = [len(seen) for seen in learner.seen]
             memory = memory_from(generation.tensors("memory.safetensors"), learner.settings.image_shape, counts)
         except (Damaged, NotATensorFile, KeyError, TypeError) as error:
+            if module is not None and isinstance(error, WeightsDoNotFit):
+                raise InputError(
+                    f"the network given is not of the form of the one in {generation.path} ({error}); give the same "
+                    "one as when it was made, or none if it had none of its own."
+                ) from None
             # The checksums were right, so no accident did this.
             raise InputError(f"{generation.path} is not the state of a learner ({error}); restore a copy.") from None
         strategy.memory = {label: samples.to(strategy.network.device) for label, samples in memory.items()}
@@ -266,7 +277,7 @@ class FieldLearner:
         if self._module is not None:
             model = copy.deepcopy(self._module)
             with_head(model, count, keep=0, seed=settings.seed)
-            _check_takes(model, settings.image_shape)
+            check_takes(model, settings.image_shape)
             return model
         name = settings.model_name()
         if name == OWN_MODEL:
@@ -350,34 +361,6 @@ class FieldLearner:
             self.seen = _replaced(self.seen, label, seen)
             counts[self.labels[label]] = len(doubted)
         return counts
-
-
-def _check_takes(model: nn.Module, image_shape: tuple[int, int, int]) -> None:
-    """Refuse a module that cannot compute anything from such images."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            model(torch.zeros(1, *image_shape))
-    except Exception as error:  # whatever a person's own network may raise
-        shape, reason = "×".join(map(str, image_shape)), str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(
-            f"the network cannot take images of {shape} (channels, height, width): {reason}; give one that can."
-        ) from None
-    model.train(was_training)
-
-
-def _restore(strategy: FieldCrust, generation: Generation, given: bool) -> None:
-    """Bring back the network; a module that was `given` may be another than the one that was saved."""
-    try:
-        restore_network(strategy, generation.tensors("learner.safetensors"))
-    except NotATensorFile as error:
-        if not given:
-            raise
-        raise InputError(
-            f"the network given is not of the form of the one in {generation.path} ({error}); give the same one as "
-            "when it was made, or none if it had none of its own."
-        ) from None
 
 
 def _checked_settings(plain: dict[str, Any]) -> Settings:

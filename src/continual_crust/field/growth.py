@@ -1,4 +1,4 @@
-"""A last layer that grows with the classes."""
+"""A network for images that come, with a last layer that grows with their classes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import torch
 from torch import nn
 
+from continual_crust.errors import InputError
 from continual_crust.models import last_linear
 from continual_crust.randomness import generator_for
 
@@ -36,3 +37,18 @@ def with_head(model: nn.Module, classes: int, keep: int, seed: int) -> None:
     path = next(name for name, module in model.named_modules() if module is old)
     parent, _, name = path.rpartition(".")
     setattr(model.get_submodule(parent), name, new)
+
+
+def check_takes(model: nn.Module, image_shape: tuple[int, int, int]) -> None:
+    """Refuse a module that cannot compute anything from such images."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            model(torch.zeros(1, *image_shape))
+    except Exception as error:  # whatever a person's own network may raise
+        shape, reason = "×".join(map(str, image_shape)), str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(
+            f"the network cannot take images of {shape} (channels, height, width): {reason}; give one that can."
+        ) from None
+    model.train(was_training)

@@ -208,8 +208,8 @@ class ContinualLearner:
         if len(names) != len(pixels):
             raise InputError(f"there are {len(pixels)} images but {len(names)} names; give one name for each image.")
         digests = np.stack([digest_of(image) for image in pixels])
-        new = _not_seen(core, plain, digests)
-        if not len(new):
+        new = core.unseen(plain, digests)
+        if not new:
             return self
         plain, names = [plain[at] for at in new], [names[at] for at in new]
         thumbnails = [thumbnail_of(pixels[at]) for at in new]
@@ -258,8 +258,8 @@ class ContinualLearner:
         core, _ = self._fitted()
         folder, place = StateFolder(Path(path)), Path(path).resolve()
         with folder.locked():
-            left = self._home is not None and self._home[0] == place and folder.exists()
-            if left and self._home != (place, folder.newest().number):
+            home, number = self._home or (None, 0)
+            if home == place and folder.exists() and folder.newest().number != number:
                 raise InputError(
                     f"the learner in {path} has changed since this one was loaded or saved there; load it again, or "
                     "save to another folder."
@@ -330,13 +330,6 @@ class ContinualLearner:
             batch_size=self.batch_size,
             seed=self.seed,
         )
-
-
-def _not_seen(core: FieldLearner, labels: Sequence[Label], digests: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Positions of the images that their class has not seen before."""
-    known = {label: seen.digests() for label, seen in zip(core.labels, core.seen, strict=True)}
-    new = [at for at, label in enumerate(labels) if digests[at].tobytes() not in known.get(label, ())]
-    return np.array(new, np.int64)
 
 
 def _check_shape(pixels: Bytes, settings: Settings) -> None:

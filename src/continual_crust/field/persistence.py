@@ -16,6 +16,10 @@ from continual_crust.selection.trust import Assessment
 from continual_crust.tensor_file import NotATensorFile
 
 
+class WeightsDoNotFit(NotATensorFile):
+    """They are of another network."""
+
+
 def network_tensors(strategy: FieldCrust) -> dict[str, Tensor]:
     """Weights, normalisation and random generators: all that training changes beside the memory."""
     state = strategy.state()
@@ -35,7 +39,7 @@ def restore_network(strategy: FieldCrust, tensors: Mapping[str, Tensor]) -> None
         strategy._randomness.restore(_below("randomness.", tensors))
     except (KeyError, RuntimeError, TypeError, AttributeError) as error:
         reason = " ".join(line.strip() for line in str(error).splitlines()[:2]) or type(error).__name__
-        raise NotATensorFile(f"the weights do not fit the network: {reason}") from None
+        raise WeightsDoNotFit(f"the weights do not fit the network: {reason}") from None
 
 
 def memory_tensors(memory: Mapping[int, Samples]) -> dict[str, Tensor]:

@@ -256,14 +256,8 @@ def _label(learner: FieldLearner, text: str) -> Label:
 
 def _unknown(learner: FieldLearner, files: Sequence[ImageFile], digests: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Positions of the images that their class has not seen yet, each once."""
-    known: dict[str, set[bytes]] = {
-        str(label): seen.digests() for label, seen in zip(learner.labels, learner.seen, strict=True)
-    }
-    new = []
-    for at, file in enumerate(files):
-        of_class = known.setdefault(file.label, set())
-        digest = digests[at].tobytes()
-        if digest not in of_class:
-            of_class.add(digest)
-            new.append(at)
-    return np.array(new, np.int64)
+    labels = [_label(learner, file.label) for file in files]
+    first: dict[tuple[Label, bytes], int] = {}
+    for at in learner.unseen(labels, digests):
+        first.setdefault((labels[at], digests[at].tobytes()), at)
+    return np.array([*first.values()], np.int64)
