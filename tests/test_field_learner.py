@@ -295,7 +295,14 @@ def test_bad_arrays_are_one_sentence_and_change_nothing(
     assert (learner.predict_proba(np.zeros((1, 8, 8), np.uint8)) == before).all()
 
 
-def test_a_label_never_learned_cannot_be_scored(learner: ContinualLearner) -> None:
+def test_a_class_never_learned_counts_as_not_recognised(learner: ContinualLearner, digits: Dataset) -> None:
+    images, labels = batch(digits, 0, 1, 5)
+    known = [label != 5 for label in labels]
+    right = learner.score(images[known], [label for label in labels if label != 5]) * sum(known)
+    assert learner.score(images, labels) == pytest.approx(right / len(labels))
+
+
+def test_labels_of_which_none_was_learned_cannot_be_scored(learner: ContinualLearner) -> None:
     with pytest.raises(InputError, match=r"class 9 was never learned; known: 0, 1, 2\."):
         learner.score(np.zeros((1, 8, 8), np.uint8), [9])
 
@@ -379,7 +386,11 @@ def test_what_others_taught_a_folder_since_is_not_overwritten(digits: Dataset, t
     other.learn(*batch(digits, 3)).save(tmp_path / "S")
     with pytest.raises(InputError, match="has changed since this one was loaded"):
         mine.save(tmp_path / "S")
+    with pytest.raises(InputError, match="is another one"):
+        quick().learn(*batch(digits, 7, 8)).save(tmp_path / "S")
     assert ContinualLearner.load(tmp_path / "S", device="cpu").classes_.tolist() == [0, 1, 2, 3]
+    mine.save(tmp_path / "S", overwrite=True)
+    assert ContinualLearner.load(tmp_path / "S", device="cpu").classes_.tolist() == [0, 1]
     mine.save(tmp_path / "elsewhere")
 
 
@@ -397,6 +408,13 @@ def test_networks_that_do_not_fit(digits: Dataset, tmp_path: Path) -> None:
     quick(model=nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.Linear(9, 2))).learn(images, labels).save(tmp_path)
     with pytest.raises(InputError, match="is not of the form of the one in"):
         ContinualLearner.load(tmp_path, nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.Linear(5, 2)))
+    with pytest.raises(InputError, match="not its class or name"):
+        ContinualLearner.load(tmp_path, nn.Linear)
+    with pytest.raises(InputError, match="give a name such as 'crust'"):
+        quick(selector=None).learn(images, labels)
+    normalized = nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.BatchNorm1d(9), nn.Linear(9, 2))
+    with pytest.raises(InputError, match="cannot learn from one sample alone"):
+        quick(model=normalized).learn(images[:1], labels[:1])
     with pytest.raises(InputError, match="give a number of 1 or more, or None"):
         quick(phase1_epochs=0).learn(images, labels)
 
@@ -424,6 +442,47 @@ def test_what_stops_a_lesson_leaves_the_learner_as_it_was(
     assert learner.classes_.tolist() == [0, 1, 2]
     assert len(learner.seen(0)) == 30
     assert (learner.predict_proba(images) == before).all()
+
+
+class Explodes(nn.Module):
+    """Soon has no finite weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(64, 16), nn.Linear(16, 2)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head((self.body(images.flatten(1)) * 5).exp())
+
+
+@pytest.mark.parametrize("epochs", [(1, 20), (20, 1)])
+def test_a_network_that_diverges_teaches_nothing(epochs: tuple[int, int], digits: Dataset) -> None:
+    phases = {"phase1_epochs": epochs[0], "phase2_epochs": epochs[1]}
+    given = quick(model=Explodes(), selector="random", learning_rate=0.1, **phases)
+    with pytest.raises(InputError, match="it has diverged"):
+        given.learn(*batch(digits, 0, 1))
+    assert given.classes_.tolist() == []
+
+
+def test_deep_images_keep_their_contrast(digits: Dataset, tmp_path: Path) -> None:
+    images, labels = batch(digits, 0, 1)
+    deep = [Image.fromarray((7600 + image.astype(np.uint16) // 2).squeeze()) for image in images]
+    assert {image.mode for image in deep} == {"I;16"}
+    given = quick().learn(deep[::2], labels[::2])
+    assert given.score(deep[1::2], labels[1::2]) > 0.9
+    given.save(tmp_path / "S")
+    again = ContinualLearner.load(tmp_path / "S", device="cpu")
+    assert (again.predict_proba(deep) == given.predict_proba(deep)).all()
+
+
+def test_one_label_for_all_images(digits: Dataset) -> None:
+    images, _ = batch(digits, 0)
+    assert quick().learn(images, "nought").classes_.tolist() == ["nought"]
+
+
+def test_channels_may_come_last(digits: Dataset) -> None:
+    images = np.stack([batch(digits, 0)[0].squeeze()] * 5, axis=-1)
+    assert quick().learn(images, 0).settings_.image_shape == (5, 8, 8)
 
 
 def test_importing_the_package_imports_nothing() -> None:

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from continual_crust.data.loading import Bytes, told_as
 from continual_crust.errors import InputError
@@ -63,7 +64,7 @@ def _header(image: Image, path: Path) -> Header:
         raise InputError(f"{path} has {width} × {height} pixels, more than {MOST_PIXELS:,}; {REMEDY}.")
     if "exif" in image.info and image.getexif().get(_ORIENTATION) in _SIDEWAYS:
         width, height = height, width
-    return Header(width, height, colour=not is_grey(image), deep=image.mode.startswith("I"))
+    return Header(width, height, colour=not is_grey(image), deep=is_deep(image))
 
 
 def is_grey(image: Image) -> bool:
@@ -72,35 +73,47 @@ def is_grey(image: Image) -> bool:
     return image.mode.partition(";")[0] in _GREY_MODES
 
 
-def depth_of(paths: Sequence[Path]) -> tuple[int, int]:
-    """What to take for black and for white in files with pixels of 16 bits.
+def is_deep(image: Image) -> bool:
+    """Whether an image's pixels may have more than eight bits."""
+    return image.mode.startswith("I")
+
+
+def depth_of(images: Sequence[Path | Image]) -> tuple[int, int]:
+    """What to take for black and for white in images, in files or open, with pixels of 16 bits.
 
     Cameras that measure 12 or 14 bits use a small part of 16, and a thermal one a small part of that: of a scene
     between 7,600 and 7,800 hardly one grey would be left. As much as is in use is added on either side, for images to
-    come. Files that use more than half of what there is are left alone.
+    come. Images that use more than half of what there is are left alone.
     """
-    lowest, highest = used_depth(paths)
+    lowest, highest = used_depth(images)
     used = highest - lowest
     if used <= 0 or used > (FULL_DEPTH[1] - FULL_DEPTH[0]) // 2:
         return FULL_DEPTH
     return max(FULL_DEPTH[0], lowest - used), min(FULL_DEPTH[1], highest + used)
 
 
-def used_depth(paths: Sequence[Path]) -> tuple[int, int]:
-    """The darkest and the brightest pixel of files with 16 bits, of some if there are many; what is unreadable is none.
+def used_depth(images: Sequence[Path | Image]) -> tuple[int, int]:
+    """The darkest and the brightest pixel of images with 16 bits, of some if there are many; unreadable ones have none.
 
-    One pixel in a hundred of each file may be darker or brighter: cameras have dead and hot ones.
+    One pixel in a hundred of each may be darker or brighter: cameras have dead and hot ones.
     """
-    import PIL.Image
-
     lowest, highest = FULL_DEPTH[1], FULL_DEPTH[0]
-    for path in paths[:: -(-len(paths) // MEASURED) or 1]:
-        with contextlib.suppress(Exception), PIL.Image.open(path) as image:
-            values = np.asarray(image)
+    for some in images[:: -(-len(images) // MEASURED) or 1]:
+        with contextlib.suppress(Exception):
+            values = _values(some)
             low, high = np.quantile(values, 0.01, method="higher"), np.quantile(values, 0.99, method="lower")
             if low >= FULL_DEPTH[0] and high <= FULL_DEPTH[1]:
                 lowest, highest = min(lowest, int(low)), max(highest, int(high))
     return lowest, highest
+
+
+def _values(image: Path | Image) -> NDArray[Any]:
+    import PIL.Image
+
+    if not isinstance(image, Path):
+        return np.asarray(image)
+    with PIL.Image.open(image) as opened:
+        return np.asarray(opened)
 
 
 def decode(

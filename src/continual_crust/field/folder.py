@@ -62,7 +62,7 @@ class Form:
     @classmethod
     def of(cls, settings: Settings) -> Form:
         """The form of a learner's images."""
-        depth = settings.darkest, settings.brightest
+        depth = settings.depth
         return cls(settings.channels, settings.height, settings.width, settings.crop, depth)
 
     @property

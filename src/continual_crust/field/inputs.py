@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from continual_crust.data.images import in_bytes, is_grey
+from continual_crust.data.images import FULL_DEPTH, in_bytes, is_deep, is_grey
 from continual_crust.data.loading import Bytes
 from continual_crust.errors import InputError
 
@@ -24,7 +24,9 @@ def images_and_labels(images: Any, labels: Any) -> tuple[Any, list[Label]]:
     if isinstance(images, Dataset):
         if labels is not None:
             raise InputError("a data set brings its own labels; leave the second argument out.")
-        pairs = [images[position] for position in range(len(images))]  # type: ignore[arg-type]
+        if not hasattr(images, "__len__"):
+            raise InputError(f"a {type(images).__name__} has no length; give a data set that has.")
+        pairs = [images[position] for position in range(len(images))]
         if any(not isinstance(pair, (tuple, list)) or len(pair) < 2 for pair in pairs):
             raise InputError("the data set's items are not pairs of an image and a label; give one that has both.")
         return [pair[0] for pair in pairs], plain_labels([pair[1] for pair in pairs])
@@ -32,7 +34,7 @@ def images_and_labels(images: Any, labels: Any) -> tuple[Any, list[Label]]:
         raise InputError(f"images are a {type(images).__name__}; give a tensor, an array or a data set.")
     if labels is None:
         raise InputError("the images have no labels; give learn(images, labels) or a data set of pairs.")
-    plain = plain_labels(labels)
+    plain = [_plain_label(labels)] * len(images) if isinstance(labels, (str, int)) else plain_labels(labels)
     if len(plain) != len(images):
         raise InputError(f"there are {len(images)} images but {len(plain)} labels; give one label for each image.")
     return images, plain
@@ -55,18 +57,25 @@ def _plain_label(label: Any) -> Label:
     return label
 
 
-def as_bytes(images: Any, scale: float | None) -> tuple[Bytes, float | None]:
+def deep_images(images: Any) -> list[Any]:
+    """Those of a sequence that are PIL's and have 16 bits a pixel."""
+    return [image for image in images if _is_pil(image) and is_deep(image)] if isinstance(images, (list, tuple)) else []
+
+
+def as_bytes(images: Any, scale: float | None, depth: tuple[int, int] = FULL_DEPTH) -> tuple[Bytes, float | None]:
     """Images as bytes in shape (n, channels, height, width), and the scale that floating-point ones have.
 
     Parameters
     ----------
     images
-        Tensor or array of shape (n, height, width), (n, channels, height, width) or (n, height, width, channels); or
-        a sequence of single images, PIL's included.
+        Tensor or array of shape (n, height, width), (n, channels, height, width) or (n, height, width, channels),
+        where channels are 1 or 3, or else fewer than pixels a side; or a sequence of single images, PIL's included.
     scale
         What floating-point values are multiplied by; None to find out: 255 if none is above 1, otherwise 1.
+    depth
+        What becomes black and white of PIL's images with 16 bits a pixel.
     """
-    array = _as_array(images)
+    array = _as_array(images, depth)
     if array.ndim == 3:
         array = array[:, None]
     if array.ndim == 4 and array.shape[1] not in (1, 3):
@@ -75,7 +84,7 @@ def as_bytes(images: Any, scale: float | None) -> tuple[Bytes, float | None]:
                 f"images have shape {tuple(array.shape)}, with transparency as the last channel; leave it out: "
                 "images[..., :-1]."
             )
-        if array.shape[3] in (1, 3):
+        if array.shape[3] in (1, 3) or array.shape[3] < array.shape[1]:
             array = array.transpose(0, 3, 1, 2)
     if array.ndim != 4 or not all(array.shape[1:]):
         raise InputError(
@@ -108,15 +117,15 @@ def as_bytes(images: Any, scale: float | None) -> tuple[Bytes, float | None]:
     return np.ascontiguousarray(array.astype(np.uint8)), scale
 
 
-def _as_array(images: Any) -> NDArray[Any]:
+def _as_array(images: Any, depth: tuple[int, int]) -> NDArray[Any]:
     if isinstance(images, Tensor):
         images = images.detach().cpu()
         return (images.float() if images.dtype == torch.bfloat16 else images).numpy()  # type: ignore[no-any-return]
     if isinstance(images, np.ndarray) and images.dtype != object:
         return images
     if not isinstance(images, Sequence) and not isinstance(images, np.ndarray):
-        raise InputError(f"images are a {type(images).__name__}; give a tensor, an array or a data set.")
-    singles = [_single(image, number) for number, image in enumerate(images)]
+        raise InputError(f"images are a {type(images).__name__}; give a tensor, an array or a list of images.")
+    singles = [_single(image, number, depth) for number, image in enumerate(images)]
     if len({single.shape for single in singles}) > 1:
         raise InputError(
             "the images differ in size, or some are grey and some in colour; bring them to one form, or learn from a "
@@ -125,10 +134,14 @@ def _as_array(images: Any) -> NDArray[Any]:
     return np.stack(singles) if singles else np.empty((0, 1, 1, 1), np.uint8)
 
 
-def _single(image: Any, number: int) -> NDArray[Any]:
+def _single(image: Any, number: int, depth: tuple[int, int]) -> NDArray[Any]:
     if isinstance(image, Tensor):
-        return _as_array(image)
-    if type(image).__module__.partition(".")[0] == "PIL":
+        return _as_array(image, depth)
+    if _is_pil(image):
         grey = is_grey(image)
-        return np.asarray(in_bytes(image, f"image {number}").convert("L" if grey else "RGB"))
+        return np.asarray(in_bytes(image, f"image {number}", depth).convert("L" if grey else "RGB"))
     return np.asarray(image)
+
+
+def _is_pil(image: Any) -> bool:
+    return type(image).__module__.partition(".")[0] == "PIL"

@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from continual_crust.data.images import depth_of
 from continual_crust.data.loading import Bytes
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.field.core import FieldLearner
-from continual_crust.field.inputs import Label, as_bytes, images_and_labels
+from continual_crust.field.inputs import Label, as_bytes, deep_images, images_and_labels
 from continual_crust.field.rows import ArrayRows
 from continual_crust.field.seen import Seen, digest_of, thumbnail_of
 from continual_crust.field.settings import OWN_MODEL, Settings, selector_settings
@@ -187,7 +188,7 @@ class ContinualLearner:
             Tensor or array of shape (n, height, width), (n, channels, height, width) or (n, height, width, channels),
             bytes or floating point; a sequence of images; or a torch ``Dataset`` of pairs.
         labels
-            A text or whole number for each image, right or wrong; not for a data set, which has its own.
+            A text or whole number for each image or for all, right or wrong; not for a data set, which has its own.
         names
             What to call each image when it is shown; numbers if left out.
         """
@@ -198,11 +199,13 @@ class ContinualLearner:
         if not plain:
             raise InputError("there is no image to learn from; give at least one.")
         core = self._core or FieldLearner(self._asked(), self._module(), self.device)
-        pixels, scale = as_bytes(images, core.settings.image_scale or None)
-        settings = replace(core.settings, image_scale=float(scale or 0))
+        settings = core.settings
         if not settings.channels:
-            channels, height, width = pixels.shape[1:]
-            settings = replace(settings, channels=channels, height=height, width=width)
+            darkest, brightest = depth_of(deep_images(images))
+            settings = replace(settings, darkest=darkest, brightest=brightest)
+        pixels, scale = as_bytes(images, settings.image_scale or None, settings.depth)
+        channels, height, width = settings.image_shape if settings.channels else pixels.shape[1:]
+        settings = replace(settings, image_scale=float(scale or 0), channels=channels, height=height, width=width)
         _check_shape(pixels, settings)
         names = [f"image {number}" for number in range(len(pixels))] if names is None else [*map(str, names)]
         if len(names) != len(pixels):
@@ -233,7 +236,7 @@ class ContinualLearner:
     def predict_proba(self, images: Any) -> NDArray[np.float64]:
         """Probability of each class of ``classes_``, one row for each image."""
         core, strategy = self._fitted()
-        pixels, _ = as_bytes(images, core.settings.image_scale or None)
+        pixels, _ = as_bytes(images, core.settings.image_scale or None, core.settings.depth)
         if not len(pixels):
             return np.empty((0, len(core.labels)))
         _check_shape(pixels, core.settings)
@@ -242,28 +245,33 @@ class ContinualLearner:
         return probabilities
 
     def score(self, images: Any, labels: Any = None) -> float:
-        """Share of images whose class is predicted as given."""
+        """Share of images whose class is predicted as given; a class that was never learned cannot be."""
         images, plain = images_and_labels(images, labels)
         if not plain:
             raise InputError("there is no image to score; give at least one.")
         core, _ = self._fitted()
-        wanted = [core.index_of(label) for label in plain]
+        if not set(plain) & set(core.labels):
+            core.index_of(plain[0])  # says what is known: these are likely names of another kind
+        wanted = [core.index_of(label) if label in core.labels else -1 for label in plain]
         return float((self.predict_proba(images).argmax(axis=1) == wanted).mean())
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Keep the learner in a folder, as `continual-crust learn` does; what was there before stays as a copy.
 
-        A folder that this learner came from, and that has been taught more since, is left alone.
+        Parameters
+        ----------
+        path
+            The folder.
+        overwrite
+            Save there even if another learner is in it, or this one, taught more since. By default both are left alone.
         """
         core, _ = self._fitted()
         folder, place = StateFolder(Path(path)), Path(path).resolve()
         with folder.locked():
             home, number = self._home or (None, 0)
-            if home == place and folder.exists() and folder.newest().number != number:
-                raise InputError(
-                    f"the learner in {path} has changed since this one was loaded or saved there; load it again, or "
-                    "save to another folder."
-                )
+            if folder.exists() and not overwrite and (home != place or folder.newest().number != number):
+                what = "has changed since this one was loaded or saved there" if home == place else "is another one"
+                raise InputError(f"the learner in {path} {what}; load it, save to another folder, or use overwrite.")
             self._home = place, folder.write(core.files()).number
 
     @classmethod
@@ -279,6 +287,8 @@ class ContinualLearner:
         device
             ``auto``, ``cpu`` or ``cuda``.
         """
+        if model is not None:
+            _checked_module(model)
         return cls.of_generation(StateFolder(Path(path)).newest(), model, device)
 
     @classmethod
@@ -308,11 +318,7 @@ class ContinualLearner:
         return self._core, self._core.strategy
 
     def _module(self) -> nn.Module | None:
-        if isinstance(self.model, str):
-            return None
-        if not isinstance(self.model, nn.Module):
-            raise InputError(f"model is {self.model!r}; give a name such as 'resnet18' or a module, not its class.")
-        return self.model
+        return None if isinstance(self.model, str) else _checked_module(self.model)
 
     def _asked(self) -> Settings:
         """What the constructor was given, checked."""
@@ -330,6 +336,12 @@ class ContinualLearner:
             batch_size=self.batch_size,
             seed=self.seed,
         )
+
+
+def _checked_module(model: nn.Module) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is {model!r}; give a module, not its class or name.")
+    return model
 
 
 def _check_shape(pixels: Bytes, settings: Settings) -> None:

@@ -87,6 +87,11 @@ class Settings:
         """Channels, height, width."""
         return self.channels, self.height, self.width
 
+    @property
+    def depth(self) -> tuple[int, int]:
+        """What is black and what is white in images with 16 bits a pixel."""
+        return self.darkest, self.brightest
+
     def training(self, images: int) -> Training:
         """How a batch is trained on, with the memory of other classes: so many images in all."""
         steps = max(1, math.ceil(images / self.batch_size))
@@ -134,6 +139,8 @@ def selector_settings(selector: str | SelectorConfig) -> dict[str, Any]:
     """A selector as settings: a name alone has our defaults."""
     if isinstance(selector, str):
         return {"selector": selector}
+    if not isinstance(selector, SelectorConfig):
+        raise InputError(f"selector is {selector!r}; give a name such as 'crust', or a SelectorConfig.")
     return {
         "selector": selector.name,
         "rule": selector.rule,

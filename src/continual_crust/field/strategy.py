@@ -116,6 +116,7 @@ class FieldCrust(ContinualCrust):
                     phase.epoch(everything)
                 lesson.epochs = epoch + 1
                 yield
+            self._check_converged()
             if not lesson.assessments:
                 lesson.assessments = self._assessments(batch, on_progress, seed)
             lesson.phase, lesson.epochs, lesson.optimizer = 2, 0, {}
@@ -139,6 +140,7 @@ class FieldCrust(ContinualCrust):
             self._take(batch, lesson)
         self._end_phase()
         self._settle(lesson)
+        self._check_converged()
 
     def _average(self, lesson: Lesson) -> None:
         """Have the epoch that has just ended count, if it is one of the last."""

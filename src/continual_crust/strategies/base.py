@@ -145,6 +145,10 @@ class Strategy(ABC):
         self.network.measure_normalization(experience.samples.images)
         self._learn(experience.classes, experience.samples.to(self.network.device))
         self._end_phase()
+        self._check_converged()
+
+    def _check_converged(self) -> None:
+        """Refuse a network that can say nothing any more."""
         if not all(bool(parameter.isfinite().all()) for parameter in self.network.model.parameters()):
             raise InputError("the network's weights hold NaN or infinity: it has diverged, so lower its learning rate.")
 

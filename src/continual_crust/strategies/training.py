@@ -114,6 +114,8 @@ class Phase:
         sizes = [self._batch_size] * (len(samples) // self._batch_size)
         if len(samples) % self._batch_size >= self._smallest_batch:
             sizes.append(len(samples) % self._batch_size)
+        if not sizes and len(samples):
+            raise InputError("batch normalisation cannot learn from one sample alone; give the network more of them.")
         self._steps = len(sizes)
         sets, orders = [samples], [self._order(len(samples), len(samples))]
         if beside is not None and len(beside):
