@@ -105,6 +105,34 @@ def test_what_is_not_a_learner_is_told(damage: bytes | None, finished, few_digit
         load_learner(build_strategy(QUICK, few_digits, torch.device("cpu")), tmp_path / "none.safetensors")
 
 
+@pytest.fixture
+def other_digits(few_digits: Dataset) -> Dataset:
+    """As many images of the same form."""
+    return replace(few_digits, train_images=few_digits.train_images.flip(0).contiguous())
+
+
+def test_a_learner_is_not_brought_back_with_other_images(finished, other_digits: Dataset, tmp_path: Path) -> None:
+    prepare_folder(tmp_path, QUICK, overwrite=False)
+    finished.result.write(tmp_path / "result.json")
+    save_learner(finished.strategy, tmp_path / "learner.safetensors")
+    with pytest.raises(InputError, match="was taught other images than these"):
+        load_run(tmp_path, other_digits, torch.device("cpu"))
+
+
+def test_a_stopped_run_does_not_go_on_with_other_images(few_digits, other_digits: Dataset, tmp_path: Path) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # when the second experience begins
+        execute(QUICK, few_digits, torch.device("cpu"), None, lambda number, _: number and stop(), None, tmp_path / "c")
+    whole, resumed = (
+        execute(QUICK, other_digits, torch.device("cpu"), checkpoint=checkpoint).result
+        for checkpoint in (None, tmp_path / "c")
+    )
+    assert resumed.accuracy_matrix == whole.accuracy_matrix
+    assert resumed.data == whole.data == other_digits.fingerprint != few_digits.fingerprint
+
+
 @pytest.mark.parametrize("content", ["", "[1]", "a: 1", "noise: label:0.5", "{", "\x00"])
 def test_what_is_not_a_configuration_is_told(content: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(content)

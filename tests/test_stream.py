@@ -31,19 +31,26 @@ def everything(stream: Stream) -> Samples:
     return Samples.concatenate([experience.samples for experience in stream])
 
 
-@given(st.integers(1, 12), st.integers(1, 14), st.integers(1, 5), st.integers(0, 2**31))
-def test_every_class_comes_exactly_once(classes: int, first: int, each: int, seed: int) -> None:
+@given(st.integers(0, 12), st.integers(1, 14), st.integers(1, 5), st.integers(0, 2**31))
+def test_every_class_comes_exactly_once(later: int, first: int, each: int, seed: int) -> None:
+    classes = first + later
     stream = Stream(numbered_dataset(classes, 1), None, seed, first, each)
     assert sorted(label for group in stream.groups for label in group) == list(range(classes))
-    assert len(stream.groups[0]) == min(first, classes)
+    assert len(stream.groups[0]) == first
     assert all(len(group) == each for group in stream.groups[1:-1])
-    assert len(stream) == len(stream.groups) == 1 + -(-max(0, classes - first) // each)
+    assert len(stream) == len(stream.groups) == 1 + -(-later // each)
 
 
 @pytest.mark.parametrize("numbers", [(0, 1), (2, 0), (-1, 1)])
 def test_an_experience_needs_a_class(numbers: tuple[int, int]) -> None:
     with pytest.raises(InputError, match="at least one class"):
         Stream(numbered_dataset(), None, 0, *numbers)
+
+
+def test_the_first_experience_cannot_have_more_classes_than_there_are() -> None:
+    assert len(Stream(numbered_dataset(classes=6), first_classes=6)) == 1
+    with pytest.raises(InputError, match="has 6 classes; give fewer"):
+        Stream(numbered_dataset(classes=6), first_classes=7)
 
 
 def test_an_experience_holds_exactly_the_images_given_its_labels() -> None:

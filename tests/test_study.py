@@ -56,6 +56,12 @@ def test_a_study_is_all_combinations() -> None:
     assert [run.seed for run in runs] == [3] * 8 + [4] * 8
 
 
+def test_what_keeps_no_memory_is_run_with_one_size_of_it() -> None:
+    runs = list(parse_study(GOOD.replace("  - replay", "  - naive"), "s").runs())
+    assert [run.training.memory_per_class for run in runs if run.method == "naive"] == [5] * 4
+    assert len(runs) == 2 * 2 * (1 + 2)
+
+
 def test_a_number_of_seeds_counts_from_zero() -> None:
     assert parse_study(GOOD.replace("[3, 4]", "3"), "s").seeds == (0, 1, 2)
 
@@ -94,6 +100,9 @@ def test_without_noise_there_is_one_level() -> None:
         ("phase1_epochs: 2", "phase1_epochs: many", "line 13: phase1_epochs is 'many'; give a whole number"),
         ("phase1_epochs: 2", "first_classes: two", "line 13: first_classes is 'two'; give a whole number"),
         ("seeds: [3, 4]", "seeds: !foo 3", "line 12: a plain value is expected here"),
+        ("  - replay", "  - replay\n  - replay", "line 5: two of 'methods' come to the same runs"),
+        ("phase1_epochs: 2", "model: [resnet18]", "line 13: there is no model '['resnet18']'"),
+        ("phase1_epochs: 2", "image_size: true", "line 13: image_size is True; give a whole number"),
         ("phase1_epochs: 2", "model: resnet", "line 13: there is no model 'resnet'; did you mean 'resnet18'"),
         ("id: mine", "id: ../mine", "would not do as a folder name"),
         ("title: A study", "title: A study\ntable: mnist_label_30", "line 3: there is no table of the paper 'mnist_"),

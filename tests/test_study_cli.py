@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from continual_crust.errors import InputError
 from field_images import command
@@ -100,6 +102,50 @@ def test_what_is_done_here_or_next_door_needs_no_data(
     assert "0 done now, 3 done elsewhere, 0 failed." in capsys.readouterr().out
     assert study_run(monkeypatch, "digits", "--only", "*-s1-*") == 2
     assert capsys.readouterr().err == "error: the digits are gone.\n"
+
+
+def own_folder(path: Path, seed: int) -> Path:
+    """A folder of images in three classes, other ones for another seed."""
+    random = np.random.default_rng(seed)
+    for part in ("train", "test"):
+        for number in range(3):
+            (path / part / f"class{number}").mkdir(parents=True)
+            for image in range(4):
+                pixels = Image.fromarray(random.integers(0, 256, (8, 8), np.uint8))
+                pixels.save(path / part / f"class{number}" / f"{image}.png")
+    return path
+
+
+def test_results_of_other_images_do_not_pass_for_these(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(f"{__name__}.STUDY", STUDY.replace("first_classes: 9", "first_classes: 2, model: simple_cnn"))
+    for name, seed in (("a", 0), ("b", 1)):
+        own_folder(Path(name), seed)
+    only = ("--only", "*-s0-*", "--data-root")
+    assert study_run(monkeypatch, "folder", *only, "a") == 0
+    assert study_run(monkeypatch, "folder", *only, "a") == 0
+    assert study_run(monkeypatch, "folder", *only, "b") == 2
+    assert "out/tiny has results of other images than the 'folder' here" in capsys.readouterr().err
+    Path("out", "tiny").rename(Path("out", "neighbour"))
+    assert study_run(monkeypatch, "folder", *only, "b") == 0
+    assert "3 done now, 0 done elsewhere" in capsys.readouterr().out
+
+
+def test_shards_are_the_same_whatever_has_been_collected_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    for shard in ("1/2", "2/2"):
+        assert study_run(monkeypatch, "digits", "--shard", shard, "--known", "kept") == 0
+        assert command(monkeypatch, "study", "collect", "out/tiny", "--into", "kept") == 0
+    assert len(list(Path("out").rglob("result.json"))) == 6
+
+
+def test_runs_that_an_edited_file_no_longer_asks_for_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert study_run(monkeypatch, "digits", "--only", "*-label-0.4-*") == 0
+    monkeypatch.setattr(f"{__name__}.STUDY", STUDY.replace(", 0.4]", "]"))
+    assert study_run(monkeypatch, "digits", "--only", "*-s0-*") == 0
+    assert "2 finished runs in out/tiny are no part of this study" in capsys.readouterr().out
 
 
 def test_a_page_can_have_the_table_of_ones_own_study(monkeypatch: pytest.MonkeyPatch) -> None:

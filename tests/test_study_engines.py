@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,8 @@ def test_two_processes_never_do_the_same_run(folder: StudyFolder) -> None:
             [sys.executable, "-c", other, folder.run_folder(config)], capture_output=True, text=True, check=True
         )
         assert seen.stdout.strip() == "False"
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(work_on, config, Workplace(folder.path, device="cpu")).result() == "under way"
     assert work_on(config, Workplace(folder.path, device="cpu")) == "done"
     assert work_on(config, Workplace(folder.path, device="cpu")) == "skipped"
 
@@ -174,6 +177,17 @@ def test_a_run_finished_by_a_neighbouring_study_is_taken_over(folder: StudyFolde
     other = StudyFolder.create(folder.path.parent / "other", parse_study(text, "other"), text)
     assert work_on(config, Workplace(other.path, device="cpu")) == "skipped"
     assert other.finished(config) == folder.finished(config)
+
+
+def test_a_neighbours_result_of_other_images_is_not_taken_over(folder: StudyFolder) -> None:
+    config = next(iter(folder.study.runs()))
+    work_on(config, Workplace(folder.path, device="cpu"))
+    result = folder.finished(config)
+    assert result is not None
+    text = SMALL.replace("id: small", "id: other")
+    other = StudyFolder.create(folder.path.parent / "other", parse_study(text, "other"), text)
+    assert not other.adopt(config, "of others")
+    assert other.adopt(config, result.data)
 
 
 @pytest.mark.parametrize("damage", ["{", '{"accuracy": "high"}'])

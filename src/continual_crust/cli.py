@@ -227,8 +227,8 @@ def run(
             finished = execute(config, data, where, progress.epoch, progress.experience, checkpoint=checkpoint)
         write_run_figures(finished, folder / "figures")
         save_learner(finished.strategy, folder / LEARNER)
+        finished.result.write(folder / "result.json")  # after all others: it is what makes a run finished
         checkpoint.unlink(missing_ok=True)
-        finished.result.write(folder / "result.json")  # last: it is what makes a run finished
     _print_results([finished.result])
     console.print(Text.assemble(("written to ", "dim"), str(folder)), soft_wrap=True)
 

@@ -88,8 +88,8 @@ def run(
     from continual_crust.progress import progress_bar
     from continual_crust.studies.engines import sharing_advice
     from continual_crust.studies.folder import StudyFolder
-    from continual_crust.studies.study import find_study
-    from continual_crust.studies.work import Workplace
+    from continual_crust.studies.study import find_study, run_id
+    from continual_crust.studies.work import UNDER_WAY, Workplace
 
     study, text = find_study(name)
     chosen = _engine(engine, workers, address, cpus, gpus, retries)
@@ -98,15 +98,23 @@ def run(
         return
     if known is not None and not known.is_dir():
         console.print(Text(f"Nothing has been collected in {known} yet.", "dim"), soft_wrap=True)
-    mine = _shard(_wanted(study.runs(), only, known), shard)
+    # Divided first: what is known changes while other shards are at work.
+    mine = _unknown(_shard(_fitting(study.runs(), only), shard), known)
     folder = StudyFolder(out / study.id, study)
-    todo = [config for config in mine if folder.finished(config) is None]
+    done = {run_id(config): result for config in mine if (result := folder.finished(config)) is not None}
+    todo = [config for config in mine if run_id(config) not in done]
     if engine == "local":  # elsewhere the data may lie where the runs are done
         _refuse_without_data(todo, folder, data_root, download)
+        _refuse_other_data([config for config in mine if run_id(config) in done], folder, data_root)
     advice = sharing_advice(device, workers, len(todo)) if engine == "local" and todo else None
-    StudyFolder.create(folder.path, study, text)
+    left_out = StudyFolder.create(folder.path, study, text).left_out()
     plan = f": {len(mine)} runs, {len(mine) - len(todo)} done, {len(todo)} to do."
     console.print(Text.assemble((study.title, "bold"), plan), soft_wrap=True)
+    if left_out:
+        console.print(
+            Text(f"{left_out} finished runs in {folder.path} are no part of this study as its file is now.", "dim"),
+            soft_wrap=True,
+        )
     console.print(f"[dim]{_forecast(folder, mine, todo)}[/dim]")
     if advice is not None:
         console.print(Text(advice, "dim"), soft_wrap=True)
@@ -130,7 +138,10 @@ def run(
                 problems[event.problem] += 1
                 if problems[event.problem] == 1:  # the others that have it are counted
                     bar.console.print(Text(f"{event.run}: {event.problem}"), soft_wrap=True)
-    console.print(f"{outcomes['done']} done now, {outcomes['skipped']} done elsewhere, {outcomes['failed']} failed.")
+    told = f"{outcomes['done']} done now, {outcomes['skipped']} done elsewhere, {outcomes['failed']} failed."
+    if outcomes[UNDER_WAY]:
+        told += f" {outcomes[UNDER_WAY]} are under way in another process."
+    console.print(told)
     if outcomes["failed"] < len(mine):
         console.print(Text(f"continual-crust report {folder.path}", "dim"), soft_wrap=True)
     if problems:
@@ -200,16 +211,23 @@ def tables(
     console.print(Text.assemble("written to " if changed else "nothing new for ", (str(page), "bold")), soft_wrap=True)
 
 
-def _wanted(runs: Iterable[RunConfig], only: str | None, known: Path | None) -> list[RunConfig]:
-    """The runs whose ids fit a pattern and that have not been collected."""
+def _fitting(runs: Iterable[RunConfig], only: str | None) -> list[RunConfig]:
+    """The runs whose ids fit a pattern."""
+    from continual_crust.studies.study import run_id
+
+    fitting = [config for config in runs if fnmatchcase(run_id(config), only or "*")]
+    if only and not fitting:
+        raise InputError(f"no run has an id like '{only}'; ids are DATASET-METHOD-NOISE-LEVEL-kMEMORY-sSEED-HASH.")
+    return fitting
+
+
+def _unknown(runs: list[RunConfig], known: Path | None) -> list[RunConfig]:
+    """The runs that have not been collected."""
     from continual_crust.studies.collected import Collected
     from continual_crust.studies.study import run_id
 
-    fitting = {run: config for config in runs if fnmatchcase(run := run_id(config), only or "*")}
-    if only and not fitting:
-        raise InputError(f"no run has an id like '{only}'; ids are DATASET-METHOD-NOISE-LEVEL-kMEMORY-sSEED-HASH.")
     rows = Collected.read(known).rows if known is not None else {}
-    return [config for run, config in fitting.items() if run not in rows]
+    return [config for config in runs if run_id(config) not in rows]
 
 
 def _refuse_without_data(todo: list[RunConfig], folder: Runs, data_root: Path | None, download: bool) -> None:
@@ -229,6 +247,17 @@ def _refuse_without_data(todo: list[RunConfig], folder: Runs, data_root: Path | 
     for other in missing[:-1]:
         console.print(Text(str(other)), soft_wrap=True)
     raise missing[-1]
+
+
+def _refuse_other_data(done: list[RunConfig], folder: Runs, data_root: Path | None) -> None:
+    """Stop where results of other images would pass for results of these."""
+    from continual_crust.studies.work import fingerprint_of
+
+    for name, config in {config.dataset: config for config in done}.items():
+        data = fingerprint_of(config, data_root)
+        results = [folder.finished(config) for config in done if config.dataset == name]
+        if not all(result.is_of(data) for result in results if result is not None):
+            raise InputError(f"{folder.path} has results of other images than the '{name}' here; choose another --out.")
 
 
 def _show_samples(study: Study, text: str, path: Path, data_root: Path | None, download: bool) -> None:

@@ -33,6 +33,8 @@ class Source:
     """Look for its files without reading them, if it has any."""
     options: tuple[str, ...] = ()
     """Which of the options image_size and crop mean anything to it."""
+    varies: bool = False
+    """Whether its files may be others elsewhere, so that results of the same name need not be of the same images."""
 
 
 SOURCES: dict[str, Source] = {
@@ -75,6 +77,7 @@ SOURCES: dict[str, Source] = {
             folder.load_mstar,
             find=folder.find_mstar,
             options=("image_size", "crop"),
+            varies=True,
         ),
         Source(
             "pathmnist",
@@ -84,6 +87,7 @@ SOURCES: dict[str, Source] = {
             pathmnist.download,
             pathmnist.find,
             options=("image_size",),
+            varies=True,
         ),
         Source(
             "folder",
@@ -92,6 +96,7 @@ SOURCES: dict[str, Source] = {
             folder.load_folder,
             find=folder.find_folder,
             options=("image_size", "crop"),
+            varies=True,
         ),
     )
 }

@@ -48,6 +48,10 @@ class Stream:
         noise = Noise.parse(noise) if isinstance(noise, str) else noise
         if first_classes < 1 or classes_per_experience < 1:
             raise InputError("an experience needs at least one class; give numbers of classes of 1 or more.")
+        if first_classes > dataset.classes:
+            raise InputError(
+                f"first_classes is {first_classes}, and '{dataset.name}' has {dataset.classes} classes; give fewer."
+            )
         self.dataset = dataset
         order = torch.randperm(dataset.classes, generator=generator_for(seed, "order")).tolist()
         self.groups: tuple[tuple[int, ...], ...] = (

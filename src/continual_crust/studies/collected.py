@@ -48,8 +48,11 @@ class Row:
 
     def differs_from(self, other: Row) -> str | None:
         """The first thing that was measured otherwise, if any."""
+        if not self.result.is_of(other.result.data):
+            return "data set"
         mine, others = asdict(self.result), asdict(other.result)
-        return next((name for name in mine if name not in CIRCUMSTANCES and mine[name] != others[name]), None)
+        told = (*CIRCUMSTANCES, "data")
+        return next((name for name in mine if name not in told and mine[name] != others[name]), None)
 
 
 @dataclass

@@ -17,7 +17,10 @@ from continual_crust.strategies.training import Training
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run: a method on a noisy stream of a data set. Two equal configurations give equal results on one machine."""
+    """One run: a method on a noisy stream of a data set.
+
+    Two equal configurations give equal results on one machine with the same data and as many threads.
+    """
 
     dataset: str
     """Name of a data source."""
@@ -57,10 +60,11 @@ class RunConfig:
         for name in ("crop", "pretrained"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} is {getattr(self, name)!r}; give true or false.")
-        if self.image_size is not None and (not isinstance(self.image_size, int) or self.image_size < 1):
-            raise InputError(f"image_size is {self.image_size!r}; give a whole number of 1 or more.")
-        if self.model not in MODELS:
-            raise unknown_name("model", self.model, MODELS)
+        size = self.image_size
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+            raise InputError(f"image_size is {size!r}; give a whole number of 1 or more.")
+        if not isinstance(self.model, str) or self.model not in MODELS:
+            raise unknown_name("model", str(self.model), MODELS)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> RunConfig:

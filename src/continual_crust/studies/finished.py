@@ -73,8 +73,8 @@ def wrong_with(result: RunResult, config: RunConfig) -> str | None:
         return "experiences"
     if not isinstance(result.versions, dict) or not isinstance(result.device, str):
         return "versions or device"
-    if not isinstance(result.revision, str):
-        return "revision"
+    if not isinstance(result.revision, str) or not isinstance(result.data, str):
+        return "revision or data"
     return None
 
 

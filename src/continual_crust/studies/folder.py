@@ -35,18 +35,19 @@ class Runs:
             return None
         return result if wrong_with(result, config) is None else None
 
-    def done_next_door(self, config: RunConfig) -> Path | None:
-        """The folder of the same run in a neighbouring study, if one has finished it."""
+    def done_next_door(self, config: RunConfig, data: str = "") -> Path | None:
+        """The folder of the same run, on the same data, in a neighbouring study, if one has finished it."""
         for neighbour in self.path.parent.iterdir() if self.path.parent.is_dir() else ():
             source = Runs(neighbour).run_folder(config)
             there = neighbour != self.path and (source / "result.json").is_file()
-            if there and Runs(neighbour).finished(config) is not None:
+            result = Runs(neighbour).finished(config) if there else None
+            if result is not None and result.is_of(data):
                 return source
         return None
 
-    def adopt(self, config: RunConfig) -> bool:
-        """Take over the same run from a neighbouring study, if one has finished it."""
-        source, target = self.done_next_door(config), self.run_folder(config)
+    def adopt(self, config: RunConfig, data: str = "") -> bool:
+        """Take over the same run, on the same data, from a neighbouring study, if one has finished it."""
+        source, target = self.done_next_door(config, data), self.run_folder(config)
         if source is None:
             return False
         target.mkdir(parents=True, exist_ok=True)
@@ -75,6 +76,11 @@ class StudyFolder(Runs):
         except OSError as error:
             raise InputError(f"cannot write to {path} ({error.strerror}); choose another --out.") from None
         return cls(path, study)
+
+    def left_out(self) -> int:
+        """How many finished runs lie here that the study does not ask for."""
+        asked = {run_id(config) for config in self.study.runs()}
+        return sum(path.parent.name not in asked for path in self.path.glob("runs/*/result.json"))
 
     @classmethod
     def open(cls, path: Path) -> StudyFolder:

@@ -48,10 +48,16 @@ class RunResult:
     """Samples kept of each class, by class name; CosineCRUST may keep fewer than allowed."""
     revision: str = "2"
     """State of the program, see :func:`continual_crust.studies.study.revision_of`; "2" in results that do not tell."""
+    data: str = ""
+    """Fingerprint of the data set; empty in results that do not tell."""
 
     def write(self, path: Path) -> None:
         """Store as JSON; NaN, which JSON lacks, becomes null."""
         write_atomically(path, json.dumps(_without_nan(asdict(self)), indent=1, allow_nan=False) + "\n")
+
+    def is_of(self, data: str) -> bool:
+        """Whether the data set may be the one with this fingerprint; no fingerprint is any data set's."""
+        return not self.data or not data or self.data == data
 
     @classmethod
     def read(cls, path: Path) -> RunResult:

@@ -92,8 +92,8 @@ def execute(
     progress = Progress()
     if checkpoint is not None and checkpoint.exists():
         try:
-            progress = _resume(strategy, checkpoint)
-        except InputError:  # damaged: all it costs is the time to learn these experiences again
+            progress = _resume(strategy, checkpoint, dataset.fingerprint)
+        except InputError:  # damaged, or of other data: all it costs is the time to learn these experiences again
             strategy = build_strategy(config, dataset, device, observer)
     if isinstance(strategy, Told):
         strategy.reveal(stream.truth.is_clean(torch.arange(len(stream.truth.labels))))
@@ -112,7 +112,8 @@ def execute(
         if after_experience is not None:
             after_experience(number + 1, len(experiences), progress)
         if checkpoint is not None:
-            write_atomically(checkpoint, pack_tree({"learner": strategy.state(), "progress": asdict(progress)}))
+            stands = {"learner": strategy.state(), "progress": asdict(progress), "data": dataset.fingerprint}
+            write_atomically(checkpoint, pack_tree(stands))
     matrix, purities, seconds = progress.accuracy_matrix, progress.purities, progress.seconds
     per_class = purity_per_class(strategy.memory, stream.truth)
     names = dataset.class_names
@@ -134,6 +135,7 @@ def execute(
         versions=versions(),
         memory_sizes={names[label]: len(samples) for label, samples in strategy.memory.items()},
         revision=revision_of(config.method),
+        data=dataset.fingerprint,
     )
     return FinishedRun(result, strategy, stream)
 
@@ -171,9 +173,11 @@ def load_learner(strategy: Strategy, path: Path) -> None:
         strategy.restore(unpack_tree(path.read_bytes()))
 
 
-def _resume(strategy: Strategy, checkpoint: Path) -> Progress:
+def _resume(strategy: Strategy, checkpoint: Path, data: str) -> Progress:
     with _told_as_unusable(checkpoint):
         saved = unpack_tree(checkpoint.read_bytes())
+        if saved["data"] != data:
+            raise InputError("it was begun on other images")
         progress = Progress(**saved["progress"])
         if not all(isinstance(row, list) and all(map(_is_number, row)) for row in progress.accuracy_matrix):
             raise InputError("its accuracies are no numbers")
@@ -219,10 +223,12 @@ def read_config(folder: Path) -> RunConfig:
 
 def load_run(folder: Path, dataset: Dataset, device: torch.device) -> FinishedRun:
     """Bring a finished run back as it was when it ended: result, learner and stream."""
-    config = read_config(folder)
+    config, result = read_config(folder), RunResult.read(folder / "result.json")
+    if not result.is_of(dataset.fingerprint):
+        raise InputError(f"the learner in {folder} was taught other images than these; give its own --data-root.")
     strategy = build_strategy(config, dataset, device)
     load_learner(strategy, folder / LEARNER)
-    return FinishedRun(RunResult.read(folder / "result.json"), strategy, build_stream(config, dataset))
+    return FinishedRun(result, strategy, build_stream(config, dataset))
 
 
 def build_stream(config: RunConfig, dataset: Dataset) -> Stream:

@@ -75,12 +75,16 @@ class Study:
     """Fields of the training or the run that differ from the defaults, for all methods."""
 
     def runs(self) -> Iterator[RunConfig]:
-        """Every run of the study, seed by seed, so that a half-finished study has whole columns."""
+        """Every run of the study, seed by seed, so that a half-finished study has whole columns.
+
+        A method that keeps no memory is the same with any size of it, and has the first.
+        """
         sizes: tuple[int | None, ...] = self.memory or (None,)
         for seed, dataset, level, size, variant in itertools.product(
             self.seeds, self.datasets, self.levels, sizes, self.variants
         ):
-            yield self._run(dataset, variant, level, size, seed)
+            if size == sizes[0] or strategy_named(variant.method).remembers:
+                yield self._run(dataset, variant, level, size, seed)
 
     def _run(self, dataset: str, variant: Variant, level: float, size: int | None, seed: int) -> RunConfig:
         defaults = defaults_for(dataset, self.noise, variant.method)
@@ -225,9 +229,11 @@ class _Reader:
             if len(set(values)) < len(values):
                 raise self._wrong(top[node_name], f"'{node_name}' names something twice")
         try:
-            list(study.runs())
+            runs = [run_id(config) for config in study.runs()]
         except (InputError, TypeError, ValueError) as error:
             raise InputError(f"{self._source}: {error}") from None
+        if len(set(runs)) < len(runs):
+            raise self._wrong(top["methods"], "two of 'methods' come to the same runs")
         return study
 
     def _noise(self, node: yaml.Node | None) -> tuple[NoiseKind, tuple[float, ...]]:

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 import yaml
 
-from continual_crust.data import Dataset, load_dataset
+from continual_crust.data import SOURCES, Dataset, load_dataset
+from continual_crust.data.loading import MissingData
 from continual_crust.errors import InputError
 from continual_crust.strategies import adam
 from continual_crust.studies.config import RunConfig
@@ -23,7 +24,7 @@ from continual_crust.studies.run import CHECKPOINT, Progress, choose_device, exe
 from continual_crust.studies.tensorboard import Scalars
 from continual_crust.triton_key import recognise_triton_by_its_files
 
-DONE, SKIPPED = "done", "skipped"
+DONE, SKIPPED, UNDER_WAY = "done", "skipped", "under way"
 STOPPED = "stopped; repeat the command to go on."
 Report = Callable[[str, int, int], None]
 """Told the run's id, how many of its experiences are learned and how many it has."""
@@ -55,8 +56,8 @@ def work_on(
     target = folder.run_folder(config)
     with claimed(target) as is_ours:
         if not is_ours:
-            return SKIPPED
-        if folder.finished(config) is not None or folder.adopt(config):
+            return UNDER_WAY
+        if folder.finished(config) is not None or folder.adopt(config, fingerprint_of(config, place.data_root)):
             (target / CHECKPOINT).unlink(missing_ok=True)  # from one that was killed in its last moment
             return SKIPPED
         write_atomically(target / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
@@ -114,6 +115,17 @@ def _meanwhile(action: Callable[[], object]) -> Iterator[None]:
 
 _reading = threading.Lock()
 """So that runs in several threads read a data set once."""
+
+
+def fingerprint_of(config: RunConfig, data_root: Path | None) -> str:
+    """Of a run's data set where its files may be others elsewhere; empty where they may not, or are missing."""
+    if not SOURCES[config.dataset].varies:
+        return ""
+    try:
+        with _reading:
+            return _dataset(config.dataset, data_root, False, config.image_size, config.crop).fingerprint
+    except MissingData:
+        return ""
 
 
 @lru_cache(maxsize=1)
