@@ -112,6 +112,13 @@ def test_every_kind_of_pixel_becomes_bytes(name: str, image: Image.Image, value:
     assert dataset.train_images[-1, :, 4, 4].tolist() == value
 
 
+def test_a_white_drawing_on_nothing_does_not_vanish(tmp_path: Path) -> None:
+    drawing = Image.new("RGBA", (8, 8), (255, 255, 255, 0))
+    drawing.paste((255, 255, 255, 255), (2, 2, 6, 6))
+    pixels = with_image(tmp_path, "1.png", drawing).train_images
+    assert any(image.min() == 0 and image.max() == 255 for image in pixels)
+
+
 def test_a_transparent_palette_colour_is_white(tmp_path: Path) -> None:
     image = Image.new("P", (8, 8), 0)
     image.putpalette([10, 20, 30])

@@ -25,6 +25,8 @@ MOST_PIXELS = 64_000_000
 """Larger images are refused: a file of a few kilobytes can claim enough pixels to fill the memory."""
 FULL_DEPTH = (0, 0xFFFF)
 """What pixels of 16 bits can be."""
+LEAST_CONTRAST = 16
+"""What the brightest and the darkest pixel of a drawing differ by at least."""
 MEASURED = 200
 """Files of which the depth is measured, at most."""
 _GREY_MODES = {"1", "L", "LA", "La", "I", "F"}
@@ -158,7 +160,7 @@ def decode(
 
 
 def in_bytes(image: Image, name: str, depth: tuple[int, int] = FULL_DEPTH) -> Image:
-    """The image the right way up, eight bits deep, on white where it is transparent."""
+    """The image the right way up, eight bits deep, on white where it is transparent, or black if it is white itself."""
     import PIL.Image
     from PIL import ImageOps
 
@@ -171,9 +173,16 @@ def in_bytes(image: Image, name: str, depth: tuple[int, int] = FULL_DEPTH) -> Im
         scaled = (np.clip(values, *depth).astype(np.float64) - depth[0]) * (255 / (depth[1] - depth[0]))
         return PIL.Image.fromarray(np.round(scaled).astype(np.uint8))
     if image.mode in {"LA", "La", "PA", "RGBA", "RGBa"} or "transparency" in image.info:
-        white = PIL.Image.new("RGBA", image.size, "white")
-        return PIL.Image.alpha_composite(white, image.convert("RGBA"))
+        on_white, on_black = (
+            PIL.Image.alpha_composite(PIL.Image.new("RGBA", image.size, ground), image.convert("RGBA"))
+            for ground in ("white", "black")
+        )
+        return on_black if _contrast(on_white) < LEAST_CONTRAST <= _contrast(on_black) else on_white
     return image
+
+
+def _contrast(image: Image) -> int:
+    return int(np.ptp(np.asarray(image.convert("L"))))
 
 
 def _fit(image: Image, size: tuple[int, int], crop: bool) -> Image:
