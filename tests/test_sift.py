@@ -103,10 +103,10 @@ def test_memories_among_those_of_another_class_are_forgotten_if_there_is_noise(f
     strategy.memory[first] = Samples.concatenate([strategy.memory[first], wrong])
     sizes = {label: len(samples) for label, samples in strategy.memory.items()}
     strategy._recognised = []
-    strategy._review()
+    strategy._review({})
     assert {label: len(samples) for label, samples in strategy.memory.items()} == sizes
     strategy._recognised = [0.3]
-    strategy._review()
+    strategy._review({})
     assert int(wrong.ids) not in strategy.memory[first].ids.tolist()
     assert len(strategy.memory[first]) >= sizes[first] - 2
 
@@ -115,18 +115,44 @@ def test_noise_is_found_where_little_of_what_was_held_back_is_recognised(few_dig
     strategy = sift(few_digits)
     taught = torch.arange(8)
     assert not strategy._noise_is_found()
-    strategy._ask({0: torch.tensor([0.4] * 8 + [0.0] * 8)}, {0: taught}, {0: 0.6})  # has not even learned that
-    strategy._ask({0: torch.zeros(0)}, {0: taught[:0]}, {0: 0.6})
+    strategy._ask({0: torch.tensor([0.4] * 8 + [0.0] * 8)}, {0: taught}, {0: 0.6}, {})  # has not even learned that
+    strategy._ask({0: torch.zeros(0)}, {0: taught[:0]}, {0: 0.6}, {})
     assert strategy._clean_shares == []
-    strategy._ask({0: torch.tensor([1.0] * 8 + [0.0] * 4)}, {0: taught}, {0: 0.5})  # too few were held back
+    strategy._ask({0: torch.tensor([1.0] * 8 + [0.0] * 4)}, {0: taught}, {0: 0.5}, {})  # too few were held back
     assert strategy._recognised == []
-    strategy._ask({0: torch.tensor([0.5] * 8 + [0.1] * 8)}, {0: taught}, {0: 0.4})
+    strategy._ask({0: torch.tensor([0.5] * 8 + [0.1] * 8)}, {0: taught}, {0: 0.4}, {})
     assert strategy._recognised == [pytest.approx(0.2)]
     assert strategy._clean_shares == [pytest.approx((2 / 3 * 0.5) ** 0.5), pytest.approx((0.3 * 0.4) ** 0.5)]
     assert strategy._noise_is_found()
     for label in (1, 2):  # on average over all classes
-        strategy._ask({label: torch.ones(16)}, {label: taught}, {label: 1.0})
+        strategy._ask({label: torch.ones(16)}, {label: taught}, {label: 1.0}, {})
     assert not strategy._noise_is_found()
+
+
+def test_the_wary_are_taught_half_until_noise_is_known_and_asked_about_the_worst_fifth(few_digits: Dataset) -> None:
+    strategy = sift(few_digits, wary=True)
+    assert strategy._taught_part() == 0.5
+    scores = torch.arange(30.0)  # of thirty, the last fifteen are taught and the first six are the worst
+    recognised = torch.tensor([0.2] * 6 + [0.9] * 9 + [1.0] * 15)
+    strategy._ask({0: recognised}, {0: torch.arange(15, 30)}, {0: 1.0}, {0: scores})
+    assert strategy._recognised == [pytest.approx(0.2)]
+    assert strategy._taught_part() == sift(few_digits)._taught_part() == 0.8
+
+
+@pytest.mark.parametrize(("standing", "forgotten"), [(-1.0, True), (1.0, False)])
+def test_the_wary_forget_what_they_and_its_neighbours_call_otherwise(
+    standing: float, forgotten: bool, few_digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = sift(few_digits, wary=True)
+    strategy._recognised = [0.1]
+    images = some_images(12).images
+    strategy.memory = {label: Samples.of(images, torch.full((12,), label)) for label in (0, 1)}
+    against = torch.tensor([5] + [4] * 11 + [0] * 12)  # too few to be outvoted
+    monkeypatch.setattr("continual_crust.strategies.sift.votes", lambda *_: (torch.full((24,), 5), against))
+    monkeypatch.setattr(strategy, "_points", lambda samples: samples.images)
+    strategy._review({0: torch.full((12,), standing)})
+    assert [len(samples) for samples in strategy.memory.values()] == [11 if forgotten else 12, 12]
+    assert (0 in strategy.memory[0].ids.tolist()) is not forgotten
 
 
 def test_what_passes_is_the_share_that_seems_clean_if_there_is_noise(few_digits: Dataset) -> None:
@@ -318,7 +344,7 @@ def test_what_is_recognised_is_that_of_the_second_half_of_the_epochs(
         scout, first, second = torch.arange(41.0), torch.ones(41), torch.arange(41.0) - 20
         left = iter([scout, scout, first, second])
         monkeypatch.setattr(strategy, "_margins", lambda own, seen: {label: next(left) for label in own})
-        monkeypatch.setattr(strategy, "_ask", lambda recognised, taught, clean: asked.extend(recognised.values()))
+        monkeypatch.setattr(strategy, "_ask", lambda recognised, *_: asked.extend(recognised.values()))
 
     watch(prepare)
     assert [share.tolist() for share in asked] == [[0.0] * 21 + [1.0] * 20]
@@ -399,7 +425,7 @@ def test_a_class_of_few_memories_is_not_outvoted(few_digits: Dataset) -> None:
         intruders.images, torch.full_like(intruders.labels, first), intruders.ids, intruders.weights
     )
     strategy._recognised = [0.1]
-    strategy._review()
+    strategy._review({})
     assert len(strategy.memory[first]) == 3
 
 

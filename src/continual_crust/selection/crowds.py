@@ -6,12 +6,28 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 
 def nearest(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Distances of each point to so many of the nearest, itself the first of them, and which these are."""
     parts = [torch.cdist(part, points).topk(min(count, len(points)), largest=False) for part in points.split(2048)]
     return torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts])
+
+
+def votes(points: Tensor, labels: Tensor, voters: int) -> tuple[Tensor, Tensor]:
+    """Of each point's so many nearest neighbours, how many are of its class, and of the one other that has most.
+
+    Examples
+    --------
+    >>> import torch
+    >>> points, labels = torch.tensor([[0.0], [1.0], [2.0], [9.0]]), torch.tensor([0, 1, 1, 1])
+    >>> [found.tolist() for found in votes(points, labels, voters=2)]
+    [[0, 1, 1, 2], [2, 1, 1, 0]]
+    """
+    counts = functional.one_hot(labels[nearest(points, voters + 1)[1][:, 1:]]).sum(dim=1)
+    own = labels[:, None]
+    return counts.gather(1, own).squeeze(1), counts.scatter(1, own, 0).amax(dim=1)
 
 
 def crowding(points: Tensor, share: float) -> Tensor:

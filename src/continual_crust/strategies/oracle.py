@@ -62,5 +62,5 @@ class SiftOracle(Told, Sift):
     def _best(self, own: dict[int, Samples], scores: dict[int, Tensor], part: float) -> dict[int, Tensor]:
         return {label: self._clean_of(samples) for label, samples in own.items()}
 
-    def _review(self) -> None:
+    def _review(self, standing: dict[int, Tensor]) -> None:
         """There is nothing to forget."""

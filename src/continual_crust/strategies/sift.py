@@ -36,7 +36,15 @@ Gradients tell noise of *past* classes, for which the network has an output of i
     learn    all epochs that are left, on the memories alone. The learner's weights are averaged over the last of them.
 
 Once noise is known, the better part is taken of what passes the scout, and not of all. Sift trains m + n epochs in all,
-as every other method does.
+as every other method does; with fewer than three nothing is sifted.
+
+All this takes noise for a mixture. Where it is one other class, as many labels as are flipped in one direction, that
+class is a crowd too, and what is held back of it looks like what was taught. A `wary` learner therefore
+
+    learns   only the better half as long as no noise is known, so that less of the second crowd is taught,
+    asks     about the worst fifth of the class alone, where most of it is,
+    reviews  more: it also forgets old memories that it gave another name, on average over the second half of the epochs
+             on what passed, if no fewer of their neighbours are of one other class than of their own.
 """
 
 from __future__ import annotations
@@ -55,7 +63,7 @@ from torch.optim.swa_utils import AveragedModel
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
 from continual_crust.models import last_linear
-from continual_crust.selection.crowds import crowding, nearest
+from continual_crust.selection.crowds import crowding, votes
 from continual_crust.selection.look import coarse_pixels, detail, side_by_side
 from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.selection.two_kinds import upper_kind
@@ -71,6 +79,8 @@ FEWEST, LEARNED = 5, 0.5
 so many samples pass, whatever is to be said against them."""
 VOTERS, ENOUGH = 10, 8
 """Neighbours that are asked about a memory, and how many of one other class make it be forgotten."""
+WARY_PART, WARY_ASKED = 0.5, 0.2
+"""Of a class, the share that a wary learner is taught while no noise is known, and the share that it is asked about."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +114,8 @@ class SiftOptions:
     """Forget what the scout learned; without it the learner goes on from the scout."""
     shift: float = 0.1
     """How far the learner's images are moved in every epoch, at most, as a share of their height and width."""
+    wary: bool = False
+    """Expect noise that is all of one class; see above."""
     mirror: bool = False
     """Also mirror every other one of them, left to right. Only where a mirrored image is of the same class."""
     mixed: bool = False
@@ -155,6 +167,7 @@ class Sift(Strategy):
 
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
         seen = [*self.memory, *classes]
+        old = {label: samples for label, samples in self.memory.items() if label not in classes}
         own = {label: new.of_class(label) for label in classes}
         everything = self._with_memory(new)
         third = self.training.epochs // 3
@@ -170,12 +183,13 @@ class Sift(Strategy):
             margins.add(self._margins(own, seen))
         with self._timed_selection():
             scores, clean = self._judged(own, margins.values)
-            taught = self._best(own, scores, self.options.better_part)
+            taught = self._best(own, scores, self._taught_part())
             self.memory.update({label: samples[taught[label]] for label, samples in own.items()})
         if self.options.unlearn:
             self.network.model.load_state_dict(before)
         margins = _Means(own, trusting, self.network.device)
         recognised = _Means(own, trusting - trusting // 2, self.network.device)
+        standing = _Means(old, trusting - trusting // 2, self.network.device)
         for epoch in self._trained("what passed", trusting, self.remembered()):
             if self.options.wake and epoch == trusting // 3:
                 self._wake(own)
@@ -183,9 +197,11 @@ class Sift(Strategy):
             margins.add(now)
             if epoch >= trusting // 2:
                 recognised.add({label: (margin > 0).float() for label, margin in now.items()})
+                if self.options.wary:
+                    standing.add(self._margins(old, seen))
         with self._timed_selection():
             if trusting:
-                self._ask(recognised.values, taught, clean)
+                self._ask(recognised.values, taught, clean, scores)
                 if self.options.second_look:
                     again, _ = self._judged(own, margins.values)
                     scores = {label: scores[label] + again[label] for label in own}
@@ -196,8 +212,13 @@ class Sift(Strategy):
                 if len(passed):  # under heavy noise it may be that no image was given this label
                     coreset = self._select(passed)
                     self.memory[label] = self._weighted(passed[coreset.indices], coreset)
-            self._review()
+            self._review(standing.values)
         self._learn_memories(self.training.epochs - scouting - trusting)
+
+    def _taught_part(self) -> float:
+        """The share of what passed the scout that the learner is taught."""
+        is_wary = self.options.wary and not self._noise_is_found()
+        return WARY_PART if is_wary else self.options.better_part
 
     def _best(self, own: dict[int, Samples], scores: dict[int, Tensor], part: float) -> dict[int, Tensor]:
         """Where the best part of each class is, of what is clean as far as is known."""
@@ -230,7 +251,13 @@ class Sift(Strategy):
             clean &= upper_kind(number) > 0.5
         return score, float(clean.double().mean())
 
-    def _ask(self, recognised: dict[int, Tensor], taught: dict[int, Tensor], clean: dict[int, float]) -> None:
+    def _ask(
+        self,
+        recognised: dict[int, Tensor],
+        taught: dict[int, Tensor],
+        clean: dict[int, float],
+        scores: dict[int, Tensor],
+    ) -> None:
         """Remember how much the learner recognises of what was held back, and how much of a class seems clean."""
         for label, share in recognised.items():
             known = share[taught[label]].mean()
@@ -238,6 +265,9 @@ class Sift(Strategy):
                 continue
             self._clean_shares.append(math.sqrt(clean[label] * float(share.mean())))
             held_back = torch.ones_like(share, dtype=torch.bool).index_fill_(0, taught[label], False)
+            if self.options.wary:
+                better = scores[label].argsort(stable=True)[math.ceil(WARY_ASKED * len(share)) :]
+                held_back.index_fill_(0, better.to(held_back.device), False)
             if int(held_back.sum()) >= FEWEST:
                 self._recognised.append(float(share[held_back].mean() / known))
 
@@ -280,17 +310,24 @@ class Sift(Strategy):
             samples = moved(samples, self.options.shift, self.options.mirror, self._generator)
         return mixed(samples, self._generator) if self.options.mixed else samples
 
-    def _review(self) -> None:
-        """Forget what lies among the memories of one other class, if there is noise."""
+    def _review(self, standing: dict[int, Tensor]) -> None:
+        """Forget what lies among the memories of one other class, if there is noise.
+
+        `standing` are old memories' margins.
+        """
         everything = self.remembered()
         if not self.options.review or everything is None or not self._noise_is_found():
             return
-        voters = everything.labels[nearest(self._points(everything), VOTERS + 1)[1][:, 1:]]
-        votes = functional.one_hot(voters, self.network.head_weight.shape[0]).sum(dim=1)
-        votes.scatter_(1, everything.labels[:, None], 0)
-        outvoted = votes.amax(dim=1) >= ENOUGH
-        rare = everything.labels.bincount()[everything.labels] <= VOTERS
-        kept = everything[rare | ~outvoted]
+        labels = everything.labels
+        for_it, against_it = votes(self._points(everything), labels, VOTERS)
+        forgotten = against_it >= ENOUGH
+        if self.options.wary:
+            parts = [standing.get(label, torch.zeros(len(kept))) for label, kept in self.memory.items() if len(kept)]
+            doubted = (torch.cat([part.to(labels.device) for part in parts]) < 0) & (against_it >= for_it)
+            left = labels[~doubted].bincount(minlength=int(labels.max()) + 1)
+            forgotten |= doubted & (left[labels] >= FEWEST)
+        rare = labels.bincount()[labels] <= VOTERS
+        kept = everything[rare | ~forgotten]
         self.memory = {label: kept.of_class(label) for label in self.memory}
 
     def _points(self, samples: Samples) -> Tensor:
