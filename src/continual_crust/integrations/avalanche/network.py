@@ -38,6 +38,12 @@ def positions_by_group(data: Any) -> dict[Group, list[int]]:
     return dict(positions)
 
 
+def unseen_candidates(data: Any) -> Candidates:
+    """The samples of a data set for selectors that look at nothing but their number."""
+    nothing = torch.zeros(0, 0)
+    return Candidates(nothing, nothing, torch.tensor(list(data.targets)), nothing)
+
+
 def candidates_from(learner: Any, data: Any, seed: int) -> Candidates:
     """Run a learner's network over the samples of one task, in evaluation mode and with evaluation transforms.
 
