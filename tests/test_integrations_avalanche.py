@@ -392,6 +392,12 @@ def test_gradients_see_only_the_head_of_the_task(few_digits: Dataset) -> None:
         assert torch.allclose(candidates.logits[:, 2 * task], head(candidates.features)[:, 2 * task])
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_gradients_know_of_the_heads_bias(bias: bool, benchmark: Any) -> None:
+    learner = SimpleNamespace(model=perceptron(nn.Linear(24, 4, bias=bias)))
+    assert candidates_from(learner, first_experience(benchmark), 0).bias == bias
+
+
 def rectified_where_no_class_is() -> nn.Module:
     """Ends in a rectifier that leaves the outputs of all classes alone, as they are positive."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.ReLU())
@@ -403,6 +409,7 @@ def rectified_where_no_class_is() -> nn.Module:
     "model",
     [
         nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Softmax(dim=1)),
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.ReLU(inplace=True)),
         nn.Sequential(nn.Conv2d(1, 4, 8), nn.Flatten()),
         rectified_where_no_class_is(),
     ],

@@ -24,7 +24,7 @@ class GradientSpace(str, Enum):
     INPUT = "input"
     """Wᵀ(p - y), at the last layer's input: what the released CRUST uses."""
     PARAMETERS = "parameters"
-    """(p - y) ⊗ [h, 1], at the last layer's weights and bias; kept factored."""
+    """(p - y) ⊗ [h, 1], at the last layer's weights and bias, or (p - y) ⊗ h without bias; kept factored."""
 
     @classmethod
     def _missing_(cls, value: object) -> NoReturn:
@@ -37,6 +37,7 @@ def last_layer_gradients(
     labels: Tensor,
     weight: Tensor,
     space: GradientSpace | str = GradientSpace.PARAMETERS,
+    bias: bool = True,
 ) -> Points:
     """Per-sample gradients of cross-entropy at the last layer.
 
@@ -52,6 +53,8 @@ def last_layer_gradients(
         Its weights W, (classes, d); read only in the space of the layer's input.
     space
         Which gradients to return.
+    bias
+        Whether the layer has one; read only in the space of its parameters.
 
     Raises
     ------
@@ -66,7 +69,10 @@ def last_layer_gradients(
         return residual
     if space is GradientSpace.INPUT:
         return residual @ weight.detach()
-    return FactoredPoints(residual, torch.cat([features.detach(), features.new_ones(len(features), 1)], dim=1))
+    entering = features.detach()
+    if bias:
+        entering = torch.cat([entering, entering.new_ones(len(entering), 1)], dim=1)
+    return FactoredPoints(residual, entering)
 
 
 def _check_shapes(features: Tensor, logits: Tensor, labels: Tensor) -> None:

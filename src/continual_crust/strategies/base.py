@@ -17,7 +17,7 @@ from continual_crust.data.stream import Experience
 from continual_crust.errors import InputError
 from continual_crust.randomness import PrivateRandomness, generator_for, seed_for
 from continual_crust.selection.coreset import Coreset
-from continual_crust.selection.selectors import Candidates, SelectorConfig, select
+from continual_crust.selection.selectors import SelectorConfig, select
 from continual_crust.strategies.losses import CrossEntropy, Loss
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.options import NoOptions, build_options
@@ -139,8 +139,8 @@ class Strategy(ABC):
         outputs = self.network.head_weight.shape[0]
         if experience.classes and max(experience.classes) >= outputs:
             raise InputError(
-                f"class {max(experience.classes)} came, and the network has {outputs} outputs, for classes from 0 on; "
-                "give it one for each class."
+                f"class {max(experience.classes)} came, and the network has {outputs} outputs, those of its linear "
+                "layer registered last; give it one for each class, from 0 on."
             )
         self.network.measure_normalization(experience.samples.images)
         self._learn(experience.classes, experience.samples.to(self.network.device))
@@ -212,7 +212,7 @@ class Strategy(ABC):
     def _select(self, samples: Samples) -> Coreset:
         looked_at = samples.images[:0] if self.selector.draws_only else samples.images
         features, logits = self.network.evaluate(looked_at)
-        candidates = Candidates(features, logits, samples.labels, self.network.head_weight.detach())
+        candidates = self.network.candidates(features, logits, samples.labels)
         return select(self.selector, candidates, self.training.memory_per_class, self._generator)
 
     def _weighted(self, chosen: Samples, coreset: Coreset) -> Samples:
