@@ -89,6 +89,27 @@ def test_what_belongs_to_other_samples_is_refused(layer, rows: slice) -> None:
             last_layer_gradients(*wrong, linear.weight)
 
 
+def test_what_is_no_tensor_or_does_not_fit_is_refused(layer) -> None:
+    linear, features, labels = layer
+    logits = linear(features)
+    for wrong in (labels.tolist(), labels.numpy()):
+        with pytest.raises(InputError, match=r"labels are of type .*; give a tensor"):
+            last_layer_gradients(features, logits, wrong, linear.weight)
+    with pytest.raises(InputError, match=r"logits are of type torch\.int64"):
+        last_layer_gradients(features, logits.long(), labels, linear.weight)
+    with pytest.raises(InputError, match=r"weight is not of shape \(3, 5\)"):
+        last_layer_gradients(features, logits, labels, linear.weight.T, "input")
+
+
+def test_weights_may_be_of_another_precision(layer) -> None:
+    linear, features, labels = layer
+    logits = linear(features)
+    plain, double = (
+        last_layer_gradients(features, logits, labels, w, "input") for w in (linear.weight, linear.weight.double())
+    )
+    assert torch.equal(plain, double)
+
+
 def test_labels_that_are_no_classes_are_refused(layer) -> None:
     linear, features, labels = layer
     logits = linear(features)
@@ -99,7 +120,7 @@ def test_labels_that_are_no_classes_are_refused(layer) -> None:
         last_layer_gradients(features, logits, labels > 0, linear.weight)
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.uint16])
 def test_labels_of_any_whole_number_type_are_the_same(layer, dtype: torch.dtype) -> None:
     linear, features, labels = layer
     logits = linear(features)
