@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from continual_crust.data.samples import Samples
 from continual_crust.data.stream import Experience
+from continual_crust.devices import choose_device
 from continual_crust.errors import InputError
 from continual_crust.randomness import PrivateRandomness, generator_for, seed_for
 from continual_crust.selection.coreset import Coreset
@@ -84,7 +85,7 @@ class Strategy(ABC):
         self.training = training or Training()
         self.selector = SelectorConfig(selector) if isinstance(selector, str) else selector or self.default_selector
         self.options = self._options(options)
-        self.network = Network(model, torch.device(device), self.training.precision)
+        self.network = Network(model, choose_device(device), self.training.precision)
         self._cross_entropy = CrossEntropy(self.network)
         self.memory: dict[int, Samples] = {}
         self.selection_seconds = 0.0
@@ -105,6 +106,7 @@ class Strategy(ABC):
     def state(self) -> dict[str, Any]:
         """Everything this learner is, as tensors and plain values: what goes on from it goes on bit for bit."""
         state = {
+            "method": self.name,
             "network": self.network.state(),
             "memory": {label: vars(samples) for label, samples in self.memory.items()},
             "generator": self._generator.get_state(),
@@ -116,6 +118,12 @@ class Strategy(ABC):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become the learner that :meth:`state` described. Model, options and device must be as they were."""
+        method = state.get("method", self.name)  # states did not always tell
+        if method != self.name:
+            raise InputError(
+                f"this is not the state of a learner by method '{self.name}' but by '{method}'; restore it in one of "
+                "that method."
+            )
         state = copy.deepcopy(state)
         self.network.restore(state["network"])
         device = self.network.device
