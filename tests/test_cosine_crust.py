@@ -81,6 +81,26 @@ def test_no_clusters_is_refused() -> None:
         spectral_clusters(torch.eye(3), 0)
 
 
+@pytest.mark.parametrize("dimensions", [3, 60])
+def test_short_vectors_have_directions_too(dimensions: int) -> None:
+    """In few dimensions and in many, which are clustered in two ways."""
+    points = bundles([30, 20], 0.05, dimensions).double()
+    assert torch.equal(spectral_clusters(1e-20 * points, 2), spectral_clusters(points, 2))
+
+
+def test_what_cannot_be_clustered_is_told() -> None:
+    points = torch.eye(3)
+    for wrong, told in (
+        (points.numpy(), "points are a ndarray"),
+        (points / 0, "3 of 3 points hold NaN or infinity"),
+        (FactoredPoints(points, points[:2]), "the factors are of 3 and 2 points"),
+    ):
+        with pytest.raises(InputError, match=told):
+            spectral_clusters(wrong, 2)
+    with pytest.raises(InputError, match=r"cannot make 2\.0 clusters; give a whole number of 1 or more"):
+        spectral_clusters(points, 2.0)
+
+
 def test_small_clusters_are_dropped() -> None:
     points = bundles([80, 15, 5], spread=0.05)
     for floor in (0.1, 10):

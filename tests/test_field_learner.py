@@ -399,10 +399,22 @@ def test_coresets_are_copies(learner: ContinualLearner) -> None:
     assert learner.coresets[0].images.any()
 
 
+def test_a_head_with_two_names_grows_under_both() -> None:
+    model = nn.Sequential(nn.Linear(4, 2))
+    model.again = model[0]
+    with_head(model, 3, keep=2, seed=0)
+    assert model.again is model[0]
+    assert model[0].out_features == 3
+
+
 def test_networks_that_do_not_fit(digits: Dataset, tmp_path: Path) -> None:
     images, labels = batch(digits, 0, 1)
     with pytest.raises(InputError, match="not its class"):
         quick(model=nn.Linear).learn(images, labels)
+    with pytest.raises(InputError, match="does not know its sizes yet"):
+        quick(model=nn.Sequential(nn.Flatten(), nn.LazyLinear(2))).learn(images, labels)
+    with pytest.raises(InputError, match="does not end in its last linear layer"):
+        quick(model=nn.Sequential(nn.Flatten(), nn.Linear(64, 2), nn.Softmax(dim=1))).learn(images, labels)
     with pytest.raises(InputError, match="cannot take images of 1×8×8"):
         quick(model=nn.Linear(3, 2)).learn(images, labels)
     quick(model=nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.Linear(9, 2))).learn(images, labels).save(tmp_path)

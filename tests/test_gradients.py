@@ -13,6 +13,7 @@ from continual_crust.models import build_model, features_and_logits, last_linear
 from continual_crust.selection import FactoredPoints, GradientSpace, last_layer_gradients
 from continual_crust.selection.points import distances, inner_products, prepared, squared_norms
 from continual_crust.selection.selectors import SelectorConfig
+from continual_crust.strategies.network import Network
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def autograd_rows(layer: nn.Linear, features: torch.Tensor, labels: torch.Tensor
         row = row.clone().requires_grad_()
         logits = layer(row)
         loss = functional.cross_entropy(logits[None], label[None])
-        wanted = {"logits": [logits], "input": [row], "parameters": [layer.weight, layer.bias]}[space]
+        wanted = {"logits": [logits], "input": [row], "parameters": list(layer.parameters())}[space]
         found = torch.autograd.grad(loss, wanted)
         rows.append(found[0] if len(found) == 1 else torch.cat([found[0], found[1][:, None]], dim=1).flatten())
     return torch.stack(rows)
@@ -41,6 +42,16 @@ def test_gradients_are_those_of_autograd(layer, space: str) -> None:
     dense = ours.multiplied_out() if isinstance(ours, FactoredPoints) else ours
     assert torch.allclose(dense, autograd_rows(linear, features, labels, space), atol=1e-6)
     assert not dense.requires_grad
+
+
+def test_without_bias_there_is_no_gradient_of_one(layer) -> None:
+    _, features, labels = layer
+    linear = nn.Linear(5, 3, bias=False)
+    candidates = Network(linear, torch.device("cpu")).candidates(features, linear(features), labels)
+    ours = candidates.gradients(GradientSpace.PARAMETERS)
+    assert isinstance(ours, FactoredPoints)
+    expected = autograd_rows(linear, features, labels, "parameters").flatten(1)
+    assert torch.allclose(ours.multiplied_out(), expected, atol=1e-6)
 
 
 def test_factored_geometry_is_that_of_the_multiplied_out_points(layer) -> None:
@@ -78,6 +89,27 @@ def test_what_belongs_to_other_samples_is_refused(layer, rows: slice) -> None:
             last_layer_gradients(*wrong, linear.weight)
 
 
+def test_what_is_no_tensor_or_does_not_fit_is_refused(layer) -> None:
+    linear, features, labels = layer
+    logits = linear(features)
+    for wrong in (labels.tolist(), labels.numpy()):
+        with pytest.raises(InputError, match=r"labels are of type .*; give a tensor"):
+            last_layer_gradients(features, logits, wrong, linear.weight)
+    with pytest.raises(InputError, match=r"logits are of type torch\.int64"):
+        last_layer_gradients(features, logits.long(), labels, linear.weight)
+    with pytest.raises(InputError, match=r"weight is not of shape \(3, 5\)"):
+        last_layer_gradients(features, logits, labels, linear.weight.T, "input")
+
+
+def test_weights_may_be_of_another_precision(layer) -> None:
+    linear, features, labels = layer
+    logits = linear(features)
+    plain, double = (
+        last_layer_gradients(features, logits, labels, w, "input") for w in (linear.weight, linear.weight.double())
+    )
+    assert torch.equal(plain, double)
+
+
 def test_labels_that_are_no_classes_are_refused(layer) -> None:
     linear, features, labels = layer
     logits = linear(features)
@@ -88,7 +120,7 @@ def test_labels_that_are_no_classes_are_refused(layer) -> None:
         last_layer_gradients(features, logits, labels > 0, linear.weight)
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.uint16])
 def test_labels_of_any_whole_number_type_are_the_same(layer, dtype: torch.dtype) -> None:
     linear, features, labels = layer
     logits = linear(features)
@@ -118,6 +150,17 @@ def test_the_last_layer_of_each_model_is_reached(name: str) -> None:
     assert torch.allclose(last_linear(model)(features), logits, atol=1e-6)
 
 
+class HeadFirst(nn.Module):
+    """Registers a layer behind its head, and does not use it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.unused = nn.Linear(4, 2), nn.Linear(4, 9)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(images.flatten(1))
+
+
 def test_any_module_ending_in_a_linear_layer_will_do() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 6), nn.Tanh(), nn.Linear(6, 2))
     features, logits = features_and_logits(model, torch.rand(3, 1, 3, 4))
@@ -129,6 +172,8 @@ def test_any_module_ending_in_a_linear_layer_will_do() -> None:
     ("model", "sentence"),
     [
         (nn.Sequential(nn.Flatten(), nn.Linear(4, 2), nn.Softmax(dim=1)), "does not end in its last linear layer"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(4, 2), nn.ReLU(inplace=True)), "does not end in its last linear layer"),
+        (HeadFirst(), r"registered last, Linear\(in_features=4, out_features=9"),
         (nn.Sequential(nn.Flatten(), nn.ReLU()), "has no linear layer"),
     ],
 )

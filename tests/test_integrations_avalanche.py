@@ -8,6 +8,7 @@ import json
 import random
 import re
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -206,6 +207,21 @@ def test_coreset_epochs_need_epochs_before_them(epochs: int, benchmark: Any) -> 
         learner.train(benchmark.train_stream[0])
 
 
+@pytest.mark.parametrize(("epochs", "warns"), [(1, True), (2, True), (3, False)])
+def test_training_that_stops_before_the_coreset_epochs_is_told(epochs: int, warns: bool, benchmark: Any) -> None:
+    class Stopper(SupervisedPlugin):
+        def before_training_epoch(self, strategy: Any, **_: Any) -> None:
+            if strategy.clock.train_exp_epochs == epochs:
+                strategy.stop_training()
+
+    learner = Naive(**arguments(network(), epochs=4), plugins=[CoresetReplayPlugin(20, coreset_epochs=2), Stopper()])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        learner.train(benchmark.train_stream[0])
+    told = [warning for warning in caught if f"stopped after {epochs} of 4 epochs" in str(warning.message)]
+    assert len(told) == warns
+
+
 # What the buffer keeps
 
 
@@ -270,6 +286,14 @@ def test_fixed_shares_never_shrink(few_digits: Dataset) -> None:
     for number, experience in enumerate(benchmark_of(few_digits, experiences=4).train_stream, start=1):
         buffer.post_adapt(learner, experience)
         assert [len(kept.buffer) for kept in buffer.buffer_groups.values()] == [10] * number
+
+
+def test_more_classes_than_there_are_fixed_shares_for(benchmark: Any) -> None:
+    buffer = CoresetBuffer(40, adaptive_size=False, total_num_classes=3)
+    buffer.post_adapt(SimpleNamespace(model=network()), benchmark.train_stream[0])
+    with pytest.raises(InputError, match=r"4 classes came.* total_num_classes is 3"):
+        buffer.post_adapt(SimpleNamespace(model=network()), benchmark.train_stream[1])
+    assert len(buffer.buffer) == 26
 
 
 @pytest.mark.parametrize("max_size", [0, 1, 3])
@@ -368,6 +392,12 @@ def test_gradients_see_only_the_head_of_the_task(few_digits: Dataset) -> None:
         assert torch.allclose(candidates.logits[:, 2 * task], head(candidates.features)[:, 2 * task])
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_gradients_know_of_the_heads_bias(bias: bool, benchmark: Any) -> None:
+    learner = SimpleNamespace(model=perceptron(nn.Linear(24, 4, bias=bias)))
+    assert candidates_from(learner, first_experience(benchmark), 0).bias == bias
+
+
 def rectified_where_no_class_is() -> nn.Module:
     """Ends in a rectifier that leaves the outputs of all classes alone, as they are positive."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.ReLU())
@@ -379,6 +409,7 @@ def rectified_where_no_class_is() -> nn.Module:
     "model",
     [
         nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Softmax(dim=1)),
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.ReLU(inplace=True)),
         nn.Sequential(nn.Conv2d(1, 4, 8), nn.Flatten()),
         rectified_where_no_class_is(),
     ],
@@ -387,6 +418,13 @@ def test_network_that_does_not_end_in_a_linear_layer(model: nn.Module, benchmark
     with pytest.raises(InputError, match="does not end in a linear layer"):
         CoresetBuffer(20).post_adapt(SimpleNamespace(model=model), benchmark.train_stream[0])
     assert not any(module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("selector", ["random", "reservoir"])
+def test_selectors_that_only_draw_ask_no_network(selector: str, benchmark: Any) -> None:
+    buffer = CoresetBuffer(20, selector)
+    buffer.post_adapt(SimpleNamespace(model=None), benchmark.train_stream[0])
+    assert np.bincount(list(buffer.buffer.targets)).tolist() == [10, 10]
 
 
 def test_every_module_keeps_its_mode_and_nobody_else_sees_a_draw(benchmark: Any) -> None:
@@ -509,6 +547,7 @@ def test_wrong_arguments_get_one_sentence(make: Any, message: str) -> None:
         (Naive, CoresetReplayPlugin(), [ReplayPlugin(9), ReplayPlugin(9)], "has a replay memory already"),
         (Naive, CoresetReplayPlugin(), [ReplayPlugin(9, storage_policy=CoresetBuffer(9))], "replay memory already"),
         (Naive, CoresetReplayPlugin(batch_size_mem=3), [ReplayPlugin(9)], "batch_size_mem cannot be set here"),
+        (Naive, CoresetReplayPlugin(9), [CoresetReplayPlugin(9)], "more than one CoresetReplayPlugin"),
     ],
 )
 def test_contradictions_are_told_before_training(
@@ -518,6 +557,15 @@ def test_contradictions_are_told_before_training(
     with pytest.raises(InputError, match=message):
         learner.train(benchmark.train_stream[0])
     assert learner.clock.train_iterations == 0
+
+
+def test_a_plugin_serves_one_strategy(benchmark: Any) -> None:
+    plugin = CoresetReplayPlugin(9)
+    learners = [Naive(**arguments(network(), epochs=1), plugins=[plugin]) for _ in range(2)]
+    learners[0].train(benchmark.train_stream[0])
+    with pytest.raises(InputError, match="belongs to another strategy"):
+        learners[1].train(benchmark.train_stream[0])
+    learners[0].train(benchmark.train_stream[1])
 
 
 def test_data_without_targets() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -113,6 +114,22 @@ def test_arrays_and_tensors_are_alike() -> None:
     arrays = find_label_issues(labels.numpy(), features=features.detach().numpy(), logits=logits.detach().numpy())
     assert torch.equal(tensors.quality, arrays.quality)
     assert np.asarray(arrays.indices).dtype == np.int64
+
+
+@pytest.mark.filterwarnings("error")
+def test_arrays_of_any_kind_are_welcome() -> None:
+    labels, features, logits, _ = made_up(40, seed=1)
+    whole = (10 * logits).round()
+    expected = find_label_issues(labels, features=features, logits=whole).quality
+    backwards = labels.flip(0).numpy()[::-1]
+    fixed = features.numpy().copy()
+    fixed.flags.writeable = False
+    index = list(range(7, 47))
+    for same in (backwards, labels.numpy().astype(np.uint16), labels.to(torch.uint64), pd.Series(labels, index=index)):
+        issues = find_label_issues(same, features=fixed, logits=pd.DataFrame(whole.numpy(), index=index))
+        assert torch.equal(issues.quality, expected)
+    assert torch.allclose(find_label_issues(labels, features=features, logits=whole.long()).quality, expected)
+    assert find_label_issues([0, 1], [[0, 1], [0, 1]]).indices.tolist() == [0]
 
 
 def test_small_class_is_not_outvoted() -> None:

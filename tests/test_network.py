@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from continual_crust.errors import InputError
 from continual_crust.models import build_model
 from continual_crust.strategies import network
 from continual_crust.strategies.network import Network
@@ -142,3 +144,35 @@ def test_batch_statistics_of_images_that_lie_class_by_class(monkeypatch: pytest.
     assert isinstance(norm, nn.BatchNorm2d)
     assert float(norm.running_mean) == pytest.approx(127.5)
     assert float(norm.running_var) == pytest.approx(127.5**2, rel=0.01)
+
+
+class Wrapped(nn.Module):
+    """A network whose output is no tensor."""
+
+    def __init__(self, wrap: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self.head, self.wrap = nn.Linear(4, 2), wrap
+
+    def forward(self, images: torch.Tensor) -> object:
+        return self.wrap(self.head(images.flatten(1)))
+
+
+@pytest.mark.parametrize("wrap", [lambda logits: (logits, None), lambda logits: {"logits": logits}])
+def test_an_output_that_is_no_tensor_is_told(wrap: Callable[[torch.Tensor], object]) -> None:
+    wrapping, images = Network(Wrapped(wrap), CPU), torch.zeros(3, 1, 2, 2, dtype=torch.uint8)
+    for use in (wrapping.logits, wrapping.evaluate):
+        with pytest.raises(InputError, match=r"the output of Wrapped is a (tuple|dict)"):
+            use(images)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (nn.Linear(4, 2).double(), r"computes in torch\.float64"),
+        (nn.Linear(4, 2).requires_grad_(False), "no parameter of Linear can be trained"),
+        (nn.LazyLinear(2), "does not know its sizes yet"),
+    ],
+)
+def test_networks_that_cannot_be_trained_are_told(model: nn.Module, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        Network(model, CPU)

@@ -94,7 +94,8 @@ for line in sys.stdin.read().splitlines():
     except SystemExit as ended:
         assert not ended.code, (line, ended.code)
 from continual_crust.data import load_dataset
-from continual_crust.studies.run import choose_device, load_run
+from continual_crust.devices import choose_device
+from continual_crust.studies.run import load_run
 load_run(pathlib.Path("R"), load_dataset("digits"), choose_device("cpu"))
 print("unpickled:", told)
 pickle.loads(pickle.dumps(pathlib.Path()))

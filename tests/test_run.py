@@ -13,6 +13,7 @@ import torch
 import yaml
 
 from continual_crust.data import Dataset, Noise, NoiseKind
+from continual_crust.devices import choose_device
 from continual_crust.errors import InputError
 from continual_crust.evaluation import average_accuracy, forgetting
 from continual_crust.strategies import Training
@@ -22,7 +23,6 @@ from continual_crust.studies.result import RunResult, write_atomically
 from continual_crust.studies.run import (
     CHECKPOINT,
     build_strategy,
-    choose_device,
     execute,
     load_learner,
     load_run,

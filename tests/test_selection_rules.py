@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from continual_crust.errors import InputError
 from continual_crust.selection import FactoredPoints, centrality, cosine_crust, crust, facility_location
 from continual_crust.selection.distance_table import DistanceTable
+from continual_crust.selection.herding import herding
 from continual_crust.selection.points import distances, prepared
 
 RULES = [centrality, facility_location, crust, cosine_crust]
@@ -192,6 +193,19 @@ def test_what_is_no_tensor_of_real_numbers_or_no_size_is_refused(rule) -> None:
     for size in (2.5, "3"):
         with pytest.raises(InputError, match="give a whole number"):
             rule(points, size)
+
+
+@pytest.mark.parametrize("references", [0, -1, 2.0])
+def test_references_that_are_no_number_of_points_are_refused(references: float) -> None:
+    with pytest.raises(InputError, match=rf"cannot compare points with {references} references; give a whole number"):
+        centrality(random_points(5, 2), 3, references=references)
+
+
+def test_herding_of_short_vectors_and_of_what_has_no_features() -> None:
+    points = random_points(20, 3).double()
+    assert herding(1e-20 * points, 5).indices.tolist() == herding(points, 5).indices.tolist()
+    with pytest.raises(InputError, match="herding compares the features themselves"):
+        herding(FactoredPoints(points, points), 5)
 
 
 @pytest.mark.parametrize("rule", [facility_location, centrality])

@@ -392,6 +392,23 @@ def test_a_saved_state_does_not_change_as_learning_goes_on(few_digits: Dataset) 
         strategy_named("naive")(build_model("simple_cnn", few_digits.image_shape, 4)).restore(state)
 
 
+def test_the_state_of_another_method_changes_nothing(few_digits: Dataset) -> None:
+    def made(name: str) -> Strategy:
+        return strategy_named(name)(build_model("simple_cnn", few_digits.image_shape, 4, seed=len(name)), QUICK)
+
+    for name, other in (("naive", "icarl"), ("icarl", "naive"), ("replay", "der"), ("der", "replay")):
+        strategy, before = made(name), made(name).state()
+        with pytest.raises(InputError, match=f"not the state of a learner by method '{name}' but by '{other}'"):
+            strategy.restore(made(other).state())
+        assert all(map(torch.equal, strategy.state()["network"]["model"].values(), before["network"]["model"].values()))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there_is_told() -> None:
+    with pytest.raises(InputError, match="sees no CUDA device"):
+        strategy_named("naive")(build_model("simple_cnn", (1, 8, 8), 2), device="cuda")
+
+
 def test_penalty_of_ewc_and_its_slope_are_what_they_are_by_hand() -> None:
     learner = ReplayEwc(build_model("simple_cnn", (1, 8, 8), 3, seed=0))
     assert learner._penalty() == 0

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from continual_crust.data import Dataset, Noise, Samples, Stream
+from continual_crust.data import Dataset, Experience, Noise, Samples, Stream
 from continual_crust.errors import InputError
 
 LABEL_NOISE = Noise.parse("label:0.4")
@@ -150,6 +150,13 @@ def test_an_experience_that_does_not_exist_is_an_index_error() -> None:
     stream = Stream(numbered_dataset(classes=3))
     with pytest.raises(IndexError):
         stream[2]
+
+
+@pytest.mark.parametrize("labels", [torch.zeros(4, dtype=torch.int32), torch.zeros(3, dtype=torch.int64)])
+def test_an_experience_has_a_label_for_each_image(labels: torch.Tensor) -> None:
+    samples = Samples.of(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), labels)
+    with pytest.raises(InputError, match="labels of an experience are not an int64 tensor with one for each image"):
+        Experience((0,), samples)
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,7 @@ def run(
     A run that was stopped goes on from its last experience when the command is repeated.
     """
     from continual_crust.data import SOURCES, Noise, load_dataset
+    from continual_crust.devices import choose_device
     from continual_crust.models import build_model
     from continual_crust.report.run_figures import write_run_figures
     from continual_crust.strategies import strategy_named
@@ -166,7 +167,6 @@ def run(
     from continual_crust.studies.run import (
         CHECKPOINT,
         LEARNER,
-        choose_device,
         execute,
         prepare_folder,
         save_learner,
@@ -243,12 +243,13 @@ def demo(
     import torch
 
     from continual_crust.data import Noise, NoiseKind, load_dataset
+    from continual_crust.devices import choose_device
     from continual_crust.progress import RunProgress, progress_bar
     from continual_crust.report.demo_page import demo_run, write_demo_page
     from continual_crust.strategies import strategy_named
     from continual_crust.studies.config import RunConfig
     from continual_crust.studies.defaults import defaults_for
-    from continual_crust.studies.run import choose_device, execute, prepare_folder
+    from continual_crust.studies.run import execute, prepare_folder
 
     # More threads gain nothing on networks this small, and lose much on a machine that is busy otherwise.
     torch.set_num_threads(1)

@@ -55,8 +55,9 @@ def theory(
         _sweep(out or Path("runs/theory"), workers)
         return
     from continual_crust.data import load_dataset
+    from continual_crust.devices import choose_device
     from continual_crust.studies.result import write_atomically
-    from continual_crust.studies.run import choose_device, load_run, read_config
+    from continual_crust.studies.run import load_run, read_config
     from continual_crust.theory import theory_report
     from continual_crust.theory.printing import print_report
 

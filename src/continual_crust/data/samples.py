@@ -63,6 +63,12 @@ class Samples:
         return self[self.labels == label]
 
 
+def check_labels(whose: str, labels: Tensor, images: Tensor) -> None:
+    """Refuse labels of another type, or of other images."""
+    if not isinstance(labels, Tensor) or labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
+        raise InputError(f"{whose} are not an int64 tensor with one for each image; give so many, as labels.long().")
+
+
 @dataclass(frozen=True)
 class Truth:
     """What really is in the training images. Only evaluation receives it; both tensors are indexed by id."""
@@ -102,8 +108,7 @@ class Dataset:
                     f"{part} images of {self.name} are not bytes of shape (n, channels, height, width); give a uint8 "
                     "tensor of that shape, with values from 0 to 255."
                 )
-            if not isinstance(labels, Tensor) or labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
-                raise InputError(f"{part} labels of {self.name} are not an int64 tensor with one for each image.")
+            check_labels(f"{part} labels of {self.name}", labels, images)
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(self.class_names):
                 raise InputError(
                     f"{part} labels of {self.name} go from {int(labels.min())} to {int(labels.max())}; number its "

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from continual_crust.data.noise import Noise, corrupt
-from continual_crust.data.samples import Dataset, Samples, Truth
+from continual_crust.data.samples import Dataset, Samples, Truth, check_labels
 from continual_crust.errors import InputError
 from continual_crust.randomness import generator_for
 
@@ -20,6 +20,9 @@ class Experience:
 
     classes: tuple[int, ...]
     samples: Samples
+
+    def __post_init__(self) -> None:
+        check_labels("labels of an experience", self.samples.labels, self.samples.images)
 
 
 class Stream:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from continual_crust.data.samples import Samples
+from continual_crust.devices import choose_device
 from continual_crust.errors import InputError
 from continual_crust.field.growth import check_takes, with_head
 from continual_crust.field.inputs import Label
@@ -35,7 +36,6 @@ from continual_crust.field.strategy import Batch, FieldCrust, Lesson, OnProgress
 from continual_crust.models import build_model
 from continual_crust.randomness import seed_for
 from continual_crust.selection.noise_share import NoiseEstimate
-from continual_crust.studies.run import choose_device
 from continual_crust.tensor_file import NotATensorFile, pack
 
 

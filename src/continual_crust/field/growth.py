@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from continual_crust.errors import InputError
-from continual_crust.models import last_linear
+from continual_crust.models import checked_head, features_and_logits
 from continual_crust.randomness import generator_for
 
 
@@ -24,7 +24,7 @@ def with_head(model: nn.Module, classes: int, keep: int, seed: int) -> None:
     >>> model[1].weight.shape, torch.equal(model[1].weight[:2], old)
     (torch.Size([3, 8]), True)
     """
-    old = last_linear(model)
+    old = checked_head(model)
     generator = generator_for(seed, f"head from {keep} to {classes}")
     bound = 1 / math.sqrt(old.in_features)
     new = nn.Linear(old.in_features, classes, bias=old.bias is not None)
@@ -34,9 +34,10 @@ def with_head(model: nn.Module, classes: int, keep: int, seed: int) -> None:
                 fresh.uniform_(-bound, bound, generator=generator)
                 fresh[:keep] = previous[:keep]
     new.to(old.weight.device, old.weight.dtype)
-    path = next(name for name, module in model.named_modules() if module is old)
-    parent, _, name = path.rpartition(".")
-    setattr(model.get_submodule(parent), name, new)
+    paths = [path for path, module in model.named_modules(remove_duplicate=False) if module is old]
+    for path in paths:
+        parent, _, name = path.rpartition(".")
+        setattr(model.get_submodule(parent), name, new)
 
 
 def check_takes(model: nn.Module, image_shape: tuple[int, int, int]) -> None:
@@ -45,7 +46,9 @@ def check_takes(model: nn.Module, image_shape: tuple[int, int, int]) -> None:
     model.eval()
     try:
         with torch.no_grad():
-            model(torch.zeros(1, *image_shape))
+            features_and_logits(model, torch.zeros(1, *image_shape))
+    except InputError:
+        raise
     except Exception as error:  # whatever a person's own network may raise
         shape, reason = "×".join(map(str, image_shape)), str(error).partition("\n")[0] or type(error).__name__
         raise InputError(

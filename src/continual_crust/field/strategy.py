@@ -26,7 +26,7 @@ from torch import Tensor
 from continual_crust.data.samples import Samples
 from continual_crust.field.rows import ArrayRows, Rows, RowSamples, StackedRows, chunks
 from continual_crust.randomness import seed_for
-from continual_crust.selection.selectors import Candidates, select
+from continual_crust.selection.selectors import select
 from continual_crust.selection.trust import (
     DIRECTIONS,
     Assessment,
@@ -320,13 +320,8 @@ class FieldCrust(ContinualCrust):
                 features.append(feature)
                 logits.append(logit)
             labels = torch.full((len(free),), label, device=self.network.device)
-            weight = self.network.head_weight.detach()
-            coreset = select(
-                self.selector,
-                Candidates(torch.cat(features), torch.cat(logits), labels, weight),
-                size,
-                self._generator,
-            )
+            judged = self.network.candidates(torch.cat(features), torch.cat(logits), labels)
+            coreset = select(self.selector, judged, size, self._generator)
         return torch.cat([pinned, free[coreset.indices.cpu()]])
 
     def _take(self, batch: Batch, lesson: Lesson) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from continual_crust.errors import InputError
 
@@ -17,18 +19,55 @@ def last_linear(model: nn.Module) -> nn.Linear:
     return layers[-1]
 
 
+def checked_head(model: nn.Module) -> nn.Linear:
+    """The last layer of a network that anyone may have made, if it can be trained here."""
+    head = last_linear(model)
+    if is_lazy(head.weight):
+        raise InputError(
+            f"the last layer of {type(model).__name__} does not know its sizes yet; run the network on one batch of "
+            "images first, or give an nn.Linear."
+        )
+    if head.weight.dtype != torch.float32:
+        raise InputError(
+            f"{type(model).__name__} computes in {head.weight.dtype}, and images come in torch.float32; give "
+            "model.float()."
+        )
+    return head
+
+
+def checked_output(model: nn.Module, output: object) -> Tensor:
+    """A network's output, which must be a tensor."""
+    if not isinstance(output, Tensor):
+        raise InputError(
+            f"the output of {type(model).__name__} is a {type(output).__name__}; give a network whose output is one "
+            "tensor, a row of logits for each image."
+        )
+    return output
+
+
 def features_and_logits(model: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Run the network and return what enters its last layer along with what leaves it."""
     layer = last_linear(model)
-    seen: list[tuple[Tensor, Tensor]] = []
-    hook = layer.register_forward_hook(lambda _, entering, leaving: seen.append((entering[0], leaving)))
+    seen: list[tuple[Tensor, Tensor, int]] = []
+    hook = layer.register_forward_hook(
+        lambda _, entering, leaving: seen.append((entering[0], leaving, _changes(leaving)))
+    )
     try:
-        logits = model(inputs)
+        logits = checked_output(model, model(inputs))
     finally:
         hook.remove()
-    if len(seen) != 1 or seen[0][1].data_ptr() != logits.data_ptr() or seen[0][1].shape != logits.shape:
-        raise InputError(
-            f"{type(model).__name__} does not end in its last linear layer; give a network whose output is the output "
-            "of one nn.Linear, without softmax or other layers behind it."
-        )
-    return seen[0][0], logits
+    if len(seen) == 1:
+        features, leaving, changes = seen[0]
+        untouched = leaving.data_ptr() == logits.data_ptr() and _changes(leaving) == changes
+        if untouched and leaving.shape == logits.shape:
+            return features, logits
+    raise InputError(
+        f"{type(model).__name__} does not end in its last linear layer, which is the one registered last, {layer}; "
+        "register the nn.Linear whose output is the network's after all others, without softmax or other layers behind "
+        "it."
+    )
+
+
+def _changes(tensor: Tensor) -> int:
+    """How often a tensor was changed in place; in inference mode PyTorch does not count."""
+    return 0 if tensor.is_inference() else tensor._version

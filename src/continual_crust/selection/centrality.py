@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from continual_crust.selection.coreset import Coreset, checked_size, coreset_of
+from continual_crust.selection.coreset import Coreset, checked_number, checked_size, coreset_of
 from continual_crust.selection.points import Points, device_of, prepared
 from continual_crust.selection.total_distances import total_distances
 
@@ -63,6 +63,8 @@ def centrality(
     points = prepared(points)
     size = checked_size(size, points)
     count, device = len(points), device_of(points)
+    if references is not None:
+        references = checked_number(references, "compare points with {} references", 1)
     if references is None or references >= count:
         totals, farthest = total_distances(points)
         compared = count

@@ -30,13 +30,18 @@ class Coreset:
 
 def checked_size(size: int, points: Points) -> int:
     """The number of points a budget really buys: never more than there are."""
+    return min(checked_number(size, "choose {} points", 0), len(points))
+
+
+def checked_number(number: int, purpose: str, least: int) -> int:
+    """A whole number that is large enough for its purpose, which names it as ``{}``."""
     try:
-        size = operator.index(size)
+        whole = operator.index(number)
     except TypeError:
-        raise InputError(f"cannot choose {size!r} points; give a whole number.") from None
-    if size < 0:
-        raise InputError(f"cannot choose {size} points; give a size of 0 or more.")
-    return min(size, len(points))
+        whole = least - 1
+    if whole < least:
+        raise InputError(f"cannot {purpose.format(repr(number))}; give a whole number of {least} or more.")
+    return whole
 
 
 def coreset_of(points: Points, indices: Tensor, gains: Tensor) -> Coreset:

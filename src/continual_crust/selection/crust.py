@@ -11,7 +11,7 @@ from continual_crust.errors import InputError, unknown_name
 from continual_crust.selection.centrality import centrality
 from continual_crust.selection.coreset import Coreset, checked_size
 from continual_crust.selection.facility_location import facility_location
-from continual_crust.selection.points import Points, prepared
+from continual_crust.selection.points import Points
 from continual_crust.selection.spectral import spectral_clusters
 
 RULES: dict[str, Callable[[Points, int], Coreset]] = {
@@ -70,7 +70,7 @@ def cosine_crust(
         raise InputError(f"min_cluster {min_cluster} is negative; give a share below 1 or a number of samples.")
     select = _rule(rule)
     size = checked_size(size, points)
-    cluster_of = spectral_clusters(prepared_directions(points), clusters, generator)
+    cluster_of = spectral_clusters(points, clusters, generator)
     populations = torch.bincount(cluster_of, minlength=clusters)
     floor = min_cluster * len(points) if min_cluster < 1 else min_cluster
     kept = [
@@ -87,12 +87,6 @@ def cosine_crust(
     if not parts:
         return select(points, 0)
     return Coreset(*(torch.cat([getattr(part, name) for part in parts]) for name in ("indices", "weights", "gains")))
-
-
-def prepared_directions(points: Points) -> Points:
-    """Check points without moving them: a direction, unlike a distance, depends on the origin."""
-    prepared(points)
-    return points
 
 
 def proportional_quotas(populations: list[int], size: int) -> list[int]:

@@ -24,7 +24,7 @@ class GradientSpace(str, Enum):
     INPUT = "input"
     """Wᵀ(p - y), at the last layer's input: what the released CRUST uses."""
     PARAMETERS = "parameters"
-    """(p - y) ⊗ [h, 1], at the last layer's weights and bias; kept factored."""
+    """(p - y) ⊗ [h, 1], at the last layer's weights and bias, or (p - y) ⊗ h without bias; kept factored."""
 
     @classmethod
     def _missing_(cls, value: object) -> NoReturn:
@@ -37,6 +37,7 @@ def last_layer_gradients(
     labels: Tensor,
     weight: Tensor,
     space: GradientSpace | str = GradientSpace.PARAMETERS,
+    bias: bool = True,
 ) -> Points:
     """Per-sample gradients of cross-entropy at the last layer.
 
@@ -52,6 +53,8 @@ def last_layer_gradients(
         Its weights W, (classes, d); read only in the space of the layer's input.
     space
         Which gradients to return.
+    bias
+        Whether the layer has one; read only in the space of its parameters.
 
     Raises
     ------
@@ -59,18 +62,33 @@ def last_layer_gradients(
         If these are not of the same samples, labels are no whole numbers or there is no such space.
     """
     space = GradientSpace(space)
-    _check_shapes(features, logits, labels)
+    labels = _checked_labels(features, logits, labels)
     residual = logits.detach().softmax(dim=1)
-    residual[torch.arange(len(labels), device=labels.device), labels.long()] -= 1
+    residual[torch.arange(len(labels), device=labels.device), labels] -= 1
     if space is GradientSpace.LOGITS:
         return residual
     if space is GradientSpace.INPUT:
-        return residual @ weight.detach()
-    return FactoredPoints(residual, torch.cat([features.detach(), features.new_ones(len(features), 1)], dim=1))
+        if not isinstance(weight, Tensor) or weight.shape != (logits.shape[1], features.shape[1]):
+            raise InputError(
+                f"weight is not of shape {(logits.shape[1], features.shape[1])}, as logits and features ask for; give "
+                "the weights of the linear layer between them as a tensor."
+            )
+        return residual @ weight.detach().to(residual.dtype)
+    entering = features.detach()
+    if bias:
+        entering = torch.cat([entering, entering.new_ones(len(entering), 1)], dim=1)
+    return FactoredPoints(residual, entering)
 
 
-def _check_shapes(features: Tensor, logits: Tensor, labels: Tensor) -> None:
-    """Refuse what belongs to different samples: some of it would multiply without complaint."""
+def _checked_labels(features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+    """Refuse what belongs to different samples, as some of it would multiply without complaint; labels in int64."""
+    for name, given in (("features", features), ("logits", logits), ("labels", labels)):
+        if not isinstance(given, Tensor):
+            raise InputError(
+                f"{name} are of type {type(given).__name__}; give a tensor, as torch.as_tensor({name}) makes it."
+            )
+    if not logits.is_floating_point():
+        raise InputError(f"logits are of type {logits.dtype}; give what leaves the last layer, or logits.float().")
     if features.ndim != 2 or logits.ndim != 2 or labels.ndim != 1 or labels.is_floating_point():
         raise InputError("features and logits must be tables with a row for each sample, and labels whole numbers.")
     if not len(features) == len(logits) == len(labels):
@@ -80,8 +98,10 @@ def _check_shapes(features: Tensor, logits: Tensor, labels: Tensor) -> None:
         )
     if labels.dtype == torch.bool:
         raise InputError("labels are true or false; give the number of each sample's class.")
+    labels = labels.long()  # PyTorch finds no smallest among some types
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[1]:
         raise InputError(
             f"labels go from {int(labels.min())} to {int(labels.max())}, and logits have {logits.shape[1]} classes; "
             "give numbers from 0 to one less than that."
         )
+    return labels

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from continual_crust.errors import InputError
 from continual_crust.selection.coreset import Coreset, checked_size, coreset_of
-from continual_crust.selection.points import prepared
+from continual_crust.selection.points import FactoredPoints, lengths_or_one, prepared
 
 
 def herding(features: torch.Tensor, size: int) -> Coreset:
@@ -28,9 +29,12 @@ def herding(features: torch.Tensor, size: int) -> Coreset:
     >>> herding(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), size=1).indices.tolist()
     [2]
     """
+    if isinstance(features, FactoredPoints):
+        raise InputError("herding compares the features themselves; give them as a tensor, not as FactoredPoints.")
     prepared(features)
     size = checked_size(size, features)
-    unit = torch.nn.functional.normalize(features.detach().double(), dim=1)
+    unit = features.detach().double()
+    unit = unit / lengths_or_one(unit)
     mean = unit.mean(dim=0)
     total = torch.zeros_like(mean)
     chosen: list[int] = []

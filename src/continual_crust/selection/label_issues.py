@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -101,17 +102,17 @@ def find_label_issues(
     given = _tensor(labels, "labels", "whole numbers 0, 1, … for the classes")
     if probabilities is not None and features is None and logits is None:
         likely = _checked(probabilities, "probabilities", given).double()
-        _check_labels(given, likely.shape[1])
+        given = _checked_labels(given, likely.shape[1])
         if (likely < 0).any():
             raise InputError("some probabilities are negative; give the output of a softmax, not logits.")
-        own, other, rival = _own_and_best_other(likely, given.long())
-        return _issues(given.long(), own, other, rival, TWICE_AS_LIKELY if threshold is None else threshold)
+        own, other, rival = _own_and_best_other(likely, given)
+        return _issues(given, own, other, rival, TWICE_AS_LIKELY if threshold is None else threshold)
     if probabilities is None and features is not None and logits is not None:
         outputs, inputs = _checked(logits, "logits", given), _checked(features, "features", given)
-        _check_labels(given, outputs.shape[1])
-        own, other, rival = _own_and_best_other(-_class_distances(inputs, outputs, given.long()), given.long())
+        given = _checked_labels(given, outputs.shape[1])
+        own, other, rival = _own_and_best_other(-_class_distances(inputs, outputs, given), given)
         # The nearer one class, the more speaks against the other.
-        return _issues(given.long(), -other, -own, rival, NEARER if threshold is None else threshold)
+        return _issues(given, -other, -own, rival, NEARER if threshold is None else threshold)
     raise InputError("label issues need either probabilities, or features together with logits; give one of them.")
 
 
@@ -162,6 +163,9 @@ def _issues(labels: Tensor, for_it: Tensor, against_it: Tensor, rival: Tensor, t
 
 def _tensor(values: Numbers, name: str, wanted: str) -> Tensor:
     try:
+        if not isinstance(values, Tensor | list | tuple):
+            # PyTorch takes no tables of pandas and no arrays that lie backwards, and warns of what it may not change.
+            values = np.require(values, requirements=["C", "W"])
         return torch.as_tensor(values).detach().cpu()
     except (TypeError, ValueError):  # text, objects, rows of different lengths
         kind = getattr(values, "dtype", type(values).__name__)
@@ -170,6 +174,7 @@ def _tensor(values: Numbers, name: str, wanted: str) -> Tensor:
 
 def _checked(values: Numbers, name: str, labels: Tensor) -> Tensor:
     tensor = _tensor(values, name, "numbers")
+    tensor = tensor if tensor.is_floating_point() else tensor.double()
     if labels.ndim != 1 or tensor.ndim != 2 or len(tensor) != len(labels):
         raise InputError(
             f"{name} have shape {tuple(tensor.shape)} and labels {tuple(labels.shape)}; give one row for each label."
@@ -183,13 +188,15 @@ def _checked(values: Numbers, name: str, labels: Tensor) -> Tensor:
     return tensor
 
 
-def _check_labels(labels: Tensor, classes: int) -> None:
+def _checked_labels(labels: Tensor, classes: int) -> Tensor:
     if classes < 2:
         raise InputError("there is one column only; a label can be wrong where there are two classes or more.")
     if labels.is_floating_point() or labels.dtype is torch.bool:
         raise InputError(f"labels are of type {labels.dtype}; give whole numbers 0, 1, … for the classes.")
+    labels = labels.long()  # PyTorch finds no smallest among some types
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
         raise InputError(
             f"labels reach from {int(labels.min())} to {int(labels.max())}, but there are columns for classes 0 to "
             f"{classes - 1} only."
         )
+    return labels

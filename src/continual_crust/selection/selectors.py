@@ -28,13 +28,15 @@ class Candidates:
     """Given classes, (n,)."""
     weight: Tensor
     """Weights of its last layer, (classes, d)."""
+    bias: bool = True
+    """Whether its last layer has a bias."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def gradients(self, space: GradientSpace) -> Points:
         """Last-layer gradients in the given space."""
-        return last_layer_gradients(self.features, self.logits, self.labels, self.weight, space)
+        return last_layer_gradients(self.features, self.logits, self.labels, self.weight, space, self.bias)
 
 
 @dataclass(frozen=True)

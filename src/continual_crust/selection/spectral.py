@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from continual_crust.errors import InputError
-from continual_crust.selection.points import FactoredPoints, Points, blocks, device_of
+from continual_crust.selection.coreset import checked_number
+from continual_crust.selection.points import FactoredPoints, Points, blocks, checked, device_of, lengths_or_one
 
 RESTARTS = 10
 """Of k-means."""
@@ -46,8 +46,8 @@ def spectral_clusters(points: Points, clusters: int, generator: torch.Generator 
     Tensor
         Cluster number of each point, int64.
     """
-    if clusters < 1:
-        raise InputError(f"cannot make {clusters} clusters; give a number of 1 or more.")
+    clusters = checked_number(clusters, "make {} clusters", 1)
+    points = checked(points)  # and not moved: a direction, unlike a distance, depends on the origin
     if clusters == 1 or len(points) <= 1:
         return torch.zeros(len(points), dtype=torch.int64, device=device_of(points))
     return _k_means(spectral_embedding(points, clusters), clusters, generator or torch.Generator().manual_seed(0))
@@ -104,7 +104,7 @@ def _affinity_rows(points: Points) -> Tensor:
     dense = points.multiplied_out() if isinstance(points, FactoredPoints) else points
     rows = torch.ones(len(dense), dense.shape[1] + 1, dtype=torch.float64, device=dense.device)
     rows[:, 1:] = dense.detach()
-    rows[:, 1:] /= rows[:, 1:].norm(dim=1, keepdim=True).clamp_(min=1e-12)
+    rows[:, 1:] /= lengths_or_one(rows[:, 1:])
     return rows.mul_(0.5**0.5)
 
 
@@ -123,7 +123,8 @@ class _Directions:
 
     def __init__(self, points: Points) -> None:
         parts = (points.left, points.right) if isinstance(points, FactoredPoints) else (points,)
-        self._parts = [torch.nn.functional.normalize(part.detach().double(), dim=1) for part in parts]
+        doubles = [part.detach().double() for part in parts]
+        self._parts = [part / lengths_or_one(part) for part in doubles]
 
     def affinity_times(self, vectors: Tensor) -> Tensor:
         """(1 1ᵀ + Z Zᵀ) / 2 times the columns of an (n, k) tensor, where Z holds the unit vectors."""

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from continual_crust.data.samples import Samples
 from continual_crust.data.stream import Experience
+from continual_crust.devices import choose_device
 from continual_crust.errors import InputError
 from continual_crust.randomness import PrivateRandomness, generator_for, seed_for
 from continual_crust.selection.coreset import Coreset
-from continual_crust.selection.selectors import Candidates, SelectorConfig, select
+from continual_crust.selection.selectors import SelectorConfig, select
 from continual_crust.strategies.losses import CrossEntropy, Loss
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.options import NoOptions, build_options
@@ -84,7 +85,7 @@ class Strategy(ABC):
         self.training = training or Training()
         self.selector = SelectorConfig(selector) if isinstance(selector, str) else selector or self.default_selector
         self.options = self._options(options)
-        self.network = Network(model, torch.device(device), self.training.precision)
+        self.network = Network(model, choose_device(device), self.training.precision)
         self._cross_entropy = CrossEntropy(self.network)
         self.memory: dict[int, Samples] = {}
         self.selection_seconds = 0.0
@@ -105,6 +106,7 @@ class Strategy(ABC):
     def state(self) -> dict[str, Any]:
         """Everything this learner is, as tensors and plain values: what goes on from it goes on bit for bit."""
         state = {
+            "method": self.name,
             "network": self.network.state(),
             "memory": {label: vars(samples) for label, samples in self.memory.items()},
             "generator": self._generator.get_state(),
@@ -116,6 +118,12 @@ class Strategy(ABC):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become the learner that :meth:`state` described. Model, options and device must be as they were."""
+        method = state.get("method", self.name)  # states did not always tell
+        if method != self.name:
+            raise InputError(
+                f"this is not the state of a learner by method '{self.name}' but by '{method}'; restore it in one of "
+                "that method."
+            )
         state = copy.deepcopy(state)
         self.network.restore(state["network"])
         device = self.network.device
@@ -139,8 +147,8 @@ class Strategy(ABC):
         outputs = self.network.head_weight.shape[0]
         if experience.classes and max(experience.classes) >= outputs:
             raise InputError(
-                f"class {max(experience.classes)} came, and the network has {outputs} outputs, for classes from 0 on; "
-                "give it one for each class."
+                f"class {max(experience.classes)} came, and the network has {outputs} outputs, those of its linear "
+                "layer registered last; give it one for each class, from 0 on."
             )
         self.network.measure_normalization(experience.samples.images)
         self._learn(experience.classes, experience.samples.to(self.network.device))
@@ -216,7 +224,7 @@ class Strategy(ABC):
     def _select(self, samples: Samples) -> Coreset:
         looked_at = samples.images[:0] if self.selector.draws_only else samples.images
         features, logits = self.network.evaluate(looked_at)
-        candidates = Candidates(features, logits, samples.labels, self.network.head_weight.detach())
+        candidates = self.network.candidates(features, logits, samples.labels)
         return select(self.selector, candidates, self.training.memory_per_class, self._generator)
 
     def _weighted(self, chosen: Samples, coreset: Coreset) -> Samples:

@@ -13,7 +13,9 @@ from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 from torch.optim.swa_utils import update_bn
 
-from continual_crust.models import features_and_logits, last_linear
+from continual_crust.errors import InputError
+from continual_crust.models import checked_head, checked_output, features_and_logits, last_linear
+from continual_crust.selection.selectors import Candidates
 
 CHUNK_PIXELS = 1 << 22
 """How many input values are evaluated at a time: enough to keep a GPU busy, little enough for any memory."""
@@ -32,6 +34,12 @@ class Network:
     """
 
     def __init__(self, model: nn.Module, device: torch.device, precision: str = "float32") -> None:
+        checked_head(model)
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise InputError(
+                f"no parameter of {type(model).__name__} can be trained, as all are frozen; set requires_grad on those "
+                "to learn."
+            )
         self.model = model.to(device)
         self.device = device
         self.low_precision = precision == "bfloat16"
@@ -41,12 +49,16 @@ class Network:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.mean: Tensor | None = None
         self.std: Tensor | None = None
-        last_linear(model)
 
     @property
     def head_weight(self) -> Tensor:
         """Weights of the last layer."""
         return last_linear(self.model).weight
+
+    def candidates(self, features: Tensor, logits: Tensor, labels: Tensor) -> Candidates:
+        """What :meth:`evaluate` gave for the samples of one class, for a selector."""
+        head = last_linear(self.model)
+        return Candidates(features, logits, labels, head.weight.detach(), head.bias is not None)
 
     def measure_normalization(self, images: Tensor) -> None:
         """Fix mean and spread of each channel, once."""
@@ -67,8 +79,8 @@ class Network:
         with self._autocast():
             given = self.normalized(images)
             low = self._computes_low
-            output: Tensor = functional_call(self.model, self._lowered(), given) if low else self.model(given)
-        return output.float()
+            output = functional_call(self.model, self._lowered(), given) if low else self.model(given)
+        return checked_output(self.model, output).float()
 
     def features_and_logits(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Input and output of the last layer for a batch of bytes, in whatever mode the model is in."""

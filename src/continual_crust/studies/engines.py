@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
+from continual_crust.devices import choose_device
 from continual_crust.errors import InputError, trouble_of_the_machine
 from continual_crust.process_memory import keep_freed_memory
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.gpu_sharing import START_MPS, load_linear_algebra, processes_share
-from continual_crust.studies.run import choose_device
 from continual_crust.studies.study import run_id
 from continual_crust.studies.work import STOPPED, Workplace, work_on
 

@@ -14,13 +14,14 @@ import yaml
 
 from continual_crust.data import SOURCES, Dataset, load_dataset
 from continual_crust.data.loading import MissingData
+from continual_crust.devices import choose_device
 from continual_crust.errors import InputError
 from continual_crust.strategies import adam
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.folder import Runs, claimed
 from continual_crust.studies.memory import save_memory
 from continual_crust.studies.result import write_atomically
-from continual_crust.studies.run import CHECKPOINT, Progress, choose_device, execute
+from continual_crust.studies.run import CHECKPOINT, Progress, execute
 from continual_crust.studies.tensorboard import Scalars
 from continual_crust.triton_key import recognise_triton_by_its_files
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from continual_crust.randomness import generator_for
-from continual_crust.selection.selectors import Candidates, SelectorConfig, select
+from continual_crust.selection.selectors import SelectorConfig, select
 from continual_crust.theory.jacobian import compressed
 from continual_crust.theory.learner import ClassData, Finished, remembered
 from continual_crust.theory.quantities import replacement
@@ -60,7 +60,7 @@ def coverage(
         norm = spectral_norm(jacobian)
         features, scores = network.evaluate(data.samples.images)
         labels = data.samples.labels.to(network.device)
-        candidates = Candidates(features, scores, labels, network.head_weight.detach())
+        candidates = network.candidates(features, scores, labels)
         for rule, selector in selectors.items():
             for size in sizes:
                 chosen = select(selector, candidates, size, generator_for(size, f"coverage of {name}")).indices

@@ -104,4 +104,9 @@ class CoresetBuffer(BalancedExemplarsBuffer):  # type: ignore[misc]
     def _shares(self, new_data: Any) -> dict[Group, int]:
         """How many samples each class may have, once the new data has been seen."""
         groups = list(dict.fromkeys([*self.buffer_groups, *positions_by_group(new_data)]))
+        if not self.adaptive_size and len(groups) > self.total_num_groups:
+            raise InputError(
+                f"{len(groups)} classes came, those of different tasks counted apart, and total_num_classes is "
+                f"{self.total_num_groups}; give the number of all classes to come."
+            )
         return dict(zip(groups, self.get_group_lengths(len(groups)), strict=True)) if groups else {}

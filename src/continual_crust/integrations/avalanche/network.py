@@ -38,6 +38,12 @@ def positions_by_group(data: Any) -> dict[Group, list[int]]:
     return dict(positions)
 
 
+def unseen_candidates(data: Any) -> Candidates:
+    """The samples of a data set for selectors that look at nothing but their number."""
+    nothing = torch.zeros(0, 0)
+    return Candidates(nothing, nothing, torch.tensor(list(data.targets)), nothing)
+
+
 def candidates_from(learner: Any, data: Any, seed: int) -> Candidates:
     """Run a learner's network over the samples of one task, in evaluation mode and with evaluation transforms.
 
@@ -67,7 +73,7 @@ def candidates_from(learner: Any, data: Any, seed: int) -> Candidates:
             images, labels, tasks = batch[0].to(device), batch[1].to(device), batch[-1].to(device)
             parts.append((*last.features_and_logits(images, labels, tasks), labels))
     features, logits, labels = (torch.cat(column) for column in zip(*parts, strict=True))
-    return Candidates(features, logits, labels, last.weight)
+    return Candidates(features, logits, labels, last.layer.weight.detach(), last.layer.bias is not None)
 
 
 class _LastLinear:
@@ -94,13 +100,13 @@ class _LastLinear:
             hook.remove()
 
     def _notice(self, layer: nn.Linear, entering: tuple[Tensor], leaving: Tensor) -> None:
-        self._seen = (layer, entering[0], leaving)
+        self._seen = (layer, entering[0], leaving.clone())  # what comes behind may change it in place
 
     @property
-    def weight(self) -> Tensor:
-        """Weights of the layer that made the last output."""
+    def layer(self) -> nn.Linear:
+        """The layer that made the last output."""
         assert self._seen is not None
-        return self._seen[0].weight.detach()
+        return self._seen[0]
 
     def features_and_logits(self, images: Tensor, labels: Tensor, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """Input and output of the last layer for a batch of one task; outputs that are switched off stay so."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from avalanche.training.plugins import ReplayPlugin, SupervisedPlugin
@@ -10,6 +11,9 @@ from avalanche.training.storage_policy import ExperienceBalancedBuffer
 from continual_crust.errors import InputError
 from continual_crust.integrations.avalanche.buffer import CoresetBuffer
 from continual_crust.selection.selectors import SelectorConfig
+
+_MARK = "_coreset_replay_plugin"
+"""Attribute of a strategy that refers to its plugin. Checkpoints carry both, into another strategy object."""
 
 
 class CoresetReplayPlugin(SupervisedPlugin):  # type: ignore[misc]
@@ -62,7 +66,11 @@ class CoresetReplayPlugin(SupervisedPlugin):  # type: ignore[misc]
     def before_training(self, strategy: Any, **_: Any) -> None:
         """Find out, once, who replays."""
         if self._settled:
+            if getattr(strategy, _MARK, None) is not self:
+                raise InputError("this CoresetReplayPlugin belongs to another strategy; make a new one for each.")
             return
+        if sum(isinstance(plugin, CoresetReplayPlugin) for plugin in strategy.plugins) > 1:
+            raise InputError("the strategy has more than one CoresetReplayPlugin; give it one.")
         others = [plugin for plugin in strategy.plugins if isinstance(plugin, ReplayPlugin)]
         if others:
             self._serve(others)
@@ -73,6 +81,7 @@ class CoresetReplayPlugin(SupervisedPlugin):  # type: ignore[misc]
                 self._mem_size, storage_policy=self.storage_policy, **self._replay_arguments
             )
         self._settled = True
+        setattr(strategy, _MARK, self)
 
     def _serve(self, others: list[Any]) -> None:
         """Become the memory of a replay plugin that has none of its own yet."""
@@ -122,5 +131,12 @@ class CoresetReplayPlugin(SupervisedPlugin):  # type: ignore[misc]
 
     def after_training_exp(self, strategy: Any, **_: Any) -> None:
         """Choose what to remember of the experience."""
+        done = strategy.clock.train_exp_epochs
+        if self.coreset_epochs and done <= strategy.train_epochs - self.coreset_epochs:
+            warnings.warn(
+                f"training stopped after {done} of {strategy.train_epochs} epochs, before the {self.coreset_epochs} on "
+                "coresets began; leave out early stopping, or give it more patience.",
+                stacklevel=2,
+            )
         if self._own_replay is not None:
             self.storage_policy.post_adapt(strategy, strategy.experience)

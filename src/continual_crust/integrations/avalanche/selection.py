@@ -7,7 +7,7 @@ from typing import Any
 
 from avalanche.training.storage_policy import ExemplarsSelectionStrategy
 
-from continual_crust.integrations.avalanche.network import candidates_from, positions_by_group
+from continual_crust.integrations.avalanche.network import candidates_from, positions_by_group, unseen_candidates
 from continual_crust.integrations.avalanche.ordering import ordered_coreset
 from continual_crust.randomness import generator_for, seed_for
 from continual_crust.selection.selectors import SelectorConfig, select
@@ -52,7 +52,10 @@ class CoresetSelection(ExemplarsSelectionStrategy):  # type: ignore[misc]
         if size == 0 or len(data) == 0:
             return []
         purpose = f"avalanche/{self._questions}"
-        candidates = candidates_from(strategy, data, seed_for(self.seed, f"{purpose}/transforms"))
+        if self.selector.draws_only:
+            candidates = unseen_candidates(data)
+        else:
+            candidates = candidates_from(strategy, data, seed_for(self.seed, f"{purpose}/transforms"))
         generator = generator_for(self.seed, purpose)
         if ordered:
             return ordered_coreset(self.selector, candidates, size, generator)
