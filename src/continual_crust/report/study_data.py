@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from continual_crust.studies.config import RunConfig
 from continual_crust.studies.finished import read_finished
 from continual_crust.studies.paper import PaperTable, paper_table
 from continual_crust.studies.result import RunResult
-from continual_crust.studies.study import parse_study, revision_of, run_id
+from continual_crust.studies.study import TRAINING_FIELDS, Study, parse_study, revision_of, run_id
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,21 @@ class StudyData:
     """What could not be read: a name, and why."""
     pictures: tuple[Path, ...] = ()
     """Sheets of images that a study without runs is about, one for each data set."""
+    plan: Study | None = None
+    """What study.yaml asks for; None where it asks for no runs."""
 
     @property
     def finished(self) -> tuple[Run, ...]:
         """The runs that have a result."""
         return tuple(run for run in self.runs if run.result is not None)
+
+    @property
+    def shared(self) -> Mapping[str, Any]:
+        """What about the training is the whole study's doing: its overrides, or else what all runs have."""
+        if self.plan is not None:
+            return self.plan.overrides
+        values = {name: {getattr(run.config.training, name) for run in self.runs} for name in TRAINING_FIELDS}
+        return {name: several.pop() for name, several in values.items() if len(several) == 1}
 
 
 def read_studies(folder: Path) -> list[StudyData]:
@@ -69,7 +79,8 @@ def read_studies(folder: Path) -> list[StudyData]:
 
 def _read_study(folder: Path) -> StudyData:
     problems: list[tuple[str, str]] = []
-    plain, planned = _read_study_file(folder / "study.yaml", problems)
+    plain, plan = _read_study_file(folder / "study.yaml", problems)
+    planned = list(plan.runs()) if plan is not None else []
     table = None
     if plain.get("table") is not None:
         try:
@@ -103,26 +114,26 @@ def _read_study(folder: Path) -> StudyData:
         runs=tuple((ordered | runs).values()),
         problems=tuple(problems),
         pictures=tuple(sorted(folder.glob("samples-*.png"))),
+        plan=plan if planned else None,
     )
 
 
-def _read_study_file(path: Path, problems: list[tuple[str, str]]) -> tuple[dict[str, Any], list[RunConfig]]:
-    """What ``study.yaml`` says in plain words, and the runs it asks for as far as they can be understood."""
+def _read_study_file(path: Path, problems: list[tuple[str, str]]) -> tuple[dict[str, Any], Study | None]:
+    """What ``study.yaml`` says in plain words, and the study it describes if it can be understood."""
     try:
         text = path.read_text(encoding="utf-8")
         plain = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
         problems.append((path.name, "is not YAML; the runs are shown without it"))
-        return {}, []
+        return {}, None
     if not isinstance(plain, dict):
         problems.append((path.name, "is not the description of a study; the runs are shown without it"))
-        return {}, []
+        return {}, None
     try:
-        planned = list(parse_study(text, path.name).runs())
+        return plain, parse_study(text, path.name)
     except InputError:
         # A few words about runs made elsewhere are a study too, one that plans nothing.
-        planned = []
-    return plain, planned
+        return plain, None
 
 
 def _folders(path: Path) -> Iterator[Path]:

@@ -85,7 +85,7 @@ def settings_table(study: StudyData) -> str:
     table = _table("Settings", ["Data set", *_SETTINGS.values()], rows, "plain")
     warning = (
         '<p><strong class="differs">Not all settings are the paper’s</strong>, see below; cells whose memory has '
-        "another size than the paper’s are not compared with it.</p>"
+        "another size than the paper’s, or that are trained in another way than the rest, are not compared with it.</p>"
         if differs
         else ""
     )
