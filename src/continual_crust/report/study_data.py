@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,10 @@ from continual_crust.studies.finished import read_finished
 from continual_crust.studies.paper import PaperTable, paper_table
 from continual_crust.studies.result import RunResult
 from continual_crust.studies.study import TRAINING_FIELDS, Study, parse_study, revision_of, run_id
+
+NOT_ASKED_FOR = "not in study.yaml as it is now"
+OTHER_STATE = "of another state of the program, which came to other results"
+REPEATED = "repeats of other runs"
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class StudyData:
     runs: tuple[Run, ...]
     problems: tuple[tuple[str, str], ...]
     """What could not be read: a name, and why."""
+    left_out: Mapping[str, Sequence[str]]
+    """Names of runs that are not shown though nothing is wrong with them, by the reason."""
     pictures: tuple[Path, ...] = ()
     """Sheets of images that a study without runs is about, one for each data set."""
     plan: Study | None = None
@@ -87,32 +93,30 @@ def _read_study(folder: Path) -> StudyData:
             table = paper_table(str(plain["table"]))
         except InputError as error:
             problems.append(("study.yaml", str(error)))
-    runs: dict[str, Run] = {}
+    runs = {run_id(config): Run(config) for config in planned}
+    left_out: dict[str, list[str]] = {}
     for path in _folders(folder / "runs"):
         try:
             run = _read_run(path)
         except (InputError, OSError) as error:
             problems.append((path.name, str(error)))
             continue
-        if run.result is not None and run.result.revision != revision_of(run.config.method):
-            problems.append((path.name, "is of another state of the program, which came to other results; left out"))
-            continue
         key = run_id(run.config)
-        known = runs.get(key)
-        if known is not None and known.result is not None:
-            problems.append((path.name, f"repeats the run {known.folder.name if known.folder else ''}; left out"))
+        if planned and key not in runs:
+            left_out.setdefault(NOT_ASKED_FOR, []).append(path.name)
+        elif run.result is not None and run.result.revision != revision_of(run.config.method):
+            left_out.setdefault(OTHER_STATE, []).append(path.name)
+        elif key in runs and runs[key].result is not None:
+            left_out.setdefault(REPEATED, []).append(path.name)
         else:
             runs[key] = run
-    ordered = {key: runs.get(key, Run(config)) for config in planned for key in [run_id(config)]}
-    for key in runs.keys() - ordered.keys() if planned else ():
-        folder_of = runs.pop(key).folder
-        problems.append((folder_of.name if folder_of else key, "is no run of the study as study.yaml is now; left out"))
     return StudyData(
         id=_line(plain.get("id"), folder.name),
         title=_line(plain.get("title"), _line(plain.get("id"), folder.name)),
         table=table,
-        runs=tuple((ordered | runs).values()),
+        runs=tuple(runs.values()),
         problems=tuple(problems),
+        left_out=left_out,
         pictures=tuple(sorted(folder.glob("samples-*.png"))),
         plan=plan if planned else None,
     )
