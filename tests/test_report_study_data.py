@@ -15,7 +15,8 @@ import yaml
 
 from continual_crust.data.noise import Noise
 from continual_crust.errors import InputError
-from continual_crust.report.study_data import read_studies
+from continual_crust.report.study_data import NOT_ASKED_FOR, OTHER_STATE, REPEATED, read_studies
+from continual_crust.report.study_sections import leftovers, status
 from continual_crust.strategies import strategy_named
 from continual_crust.strategies.training import Training
 from continual_crust.studies.config import RunConfig
@@ -175,7 +176,7 @@ def test_the_same_run_twice_counts_once(study):
     write_run(study, config(), result_of(config()), name="two")
     (read,) = read_studies(study)
     assert len(read.runs) == 1
-    assert read.problems == (("two", "repeats the run one; left out"),)
+    assert (read.problems, read.left_out) == ((), {REPEATED: ["two"]})
 
 
 def test_results_of_another_state_of_the_program_are_left_out(study):
@@ -186,8 +187,7 @@ def test_results_of_another_state_of_the_program_are_left_out(study):
         write_run(study, run, result_of(run, accuracy=0.8), name=f"m-{seed}")
     (read,) = read_studies(study)
     assert [run.result.accuracy for run in read.finished] == [0.8, 0.8]
-    assert [name for name, _ in read.problems] == ["a-old", "z-old"]
-    assert "another state of the program" in read.problems[0][1]
+    assert (read.problems, read.left_out) == ((), {OTHER_STATE: ["a-old", "z-old"]})
 
 
 def test_a_setting_that_nobody_reads_makes_no_other_run(tmp_path):
@@ -266,4 +266,6 @@ def test_runs_that_the_study_no_longer_asks_for_are_left_out_and_told(tmp_path: 
     (folder / "study.yaml").write_text(text + "1\n")
     (data,) = read_studies(folder)
     assert [run.config.seed for run in data.finished] == [0]
-    assert data.problems == (("run1", "is no run of the study as study.yaml is now; left out"),)
+    assert (data.problems, data.left_out) == ((), {NOT_ASKED_FOR: ["run1"]})
+    assert status(data) == "1 of 1 run finished; 1 left out: not in study.yaml as it is now"
+    assert "<summary>1 run left out: not in study.yaml as it is now</summary><ul><li>run1</li></ul>" in leftovers(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -144,6 +145,24 @@ def test_many_studies_share_a_page_and_no_files(tmp_path):
     assert {"same-accuracy.csv", "same-2-accuracy.csv"} <= {
         path.name for path in (tmp_path / "report/tables").iterdir()
     }
+
+
+def test_what_an_earlier_report_wrote_goes_and_what_a_person_put_there_stays(tmp_path):
+    study = write_study(tmp_path / "study")
+    for method in ("replay", "crust"):
+        write_memory(write_run(study, config(method), result_of(config(method)), name=method))
+    report = write_report(study).parent
+    theirs = [report / "figures" / "small-mine.png", report / "tables" / "notes.md", report / "notes.md"]
+    for path in theirs:
+        path.write_text("mine")
+    with (report / "files-of-this-report.txt").open("a") as listed:
+        listed.write("notes.md\nfigures/../notes.md\n../study.yaml\n")  # lies outside of what a report may remove
+    before = {path.name for path in report.rglob("*")}
+    shutil.rmtree(study / "runs" / "replay")
+    write_report(study)
+    gone = before - {path.name for path in report.rglob("*")}
+    assert gone == {f"small-digits-label-0.4-memory-Replay.{ending}" for ending in ("svg", "png")}
+    assert (study / "study.yaml").exists()
 
 
 def test_no_name_becomes_markup_or_a_path(tmp_path):

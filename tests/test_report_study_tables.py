@@ -10,11 +10,13 @@ import pytest
 
 from continual_crust.data.noise import NoiseKind
 from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, Row, Summary, build_grid, safe_name
+from continual_crust.report.significance import Comparison, comparisons
 from continual_crust.report.study_data import read_studies
 from continual_crust.report.study_tables import as_csv, as_latex, as_markdown, study_tables
 from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.paper import paper_settings, paper_table, paper_tables, paper_value
+from continual_crust.studies.study import find_study, parse_study
 from test_report_study_data import config, result_of, write_run, write_study
 
 
@@ -51,7 +53,7 @@ def test_configurations_of_one_method_are_never_mixed(study):
     assert [row.label for row in grid_of(study).rows] == [
         "Replay",
         "CRUST (facility_location)",
-        "CRUST (centrality)",
+        "CRUST",
     ]
 
 
@@ -68,20 +70,85 @@ def test_a_row_says_what_is_not_as_the_method_has_it(study):
         write_run(study, run, result_of(run))
     assert [row.label for row in grid_of(study).rows] == [
         "Naive",  # has no memory to choose
-        "Replay (herding)",
-        "Replay (crust, facility_location)",
+        "Replay (memory by herding)",
+        "Replay (memory by crust, facility_location)",
         "DER (alpha 0.3)",
         "iCaRL",
     ]
 
 
-def test_what_is_usual_for_one_data_set_and_not_for_another_is_one_row(study):
-    names = ("mnist", "fashionmnist")
-    assert len({bool(defaults_for(name, NoiseKind.LABEL, "sift").options.get("mixed")) for name in names}) == 2
-    for dataset in names:
-        run = config("sift", dataset=dataset, options={"mixed": True})
+def finished_study(folder, text):
+    """A folder in which every run of a study is done."""
+    study = write_study(folder, text)
+    for run in parse_study(text, "study.yaml").runs():
         write_run(study, run, result_of(run))
-    assert [row.label for row in grid_of(study).rows] == ["Sift (mixed)"]
+    return study
+
+
+TWO_RATES = """id: mine
+title: Mine
+datasets: [digits, folder]
+methods: [replay, crust, {{method: replay, training: {{learning_rate: {rate}}}}}]
+seeds: 1
+"""
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.001])  # the second is the usual one of one data set
+def test_a_method_is_one_row_whatever_rate_suits_each_data_set(tmp_path, rate):
+    grid = grid_of(finished_study(tmp_path / "mine", TWO_RATES.format(rate=rate)))
+    assert len({defaults_for(column.dataset, NoiseKind.NONE, "replay").training for column in grid.columns}) == 2
+    assert [row.label for row in grid.rows] == ["Replay", f"Replay (learning_rate {rate})", "CRUST"]
+    assert all(grid.results(row, column) for row in grid.rows for column in grid.columns)
+    assert all(isinstance(found, Comparison) and not found.left_out for found in comparisons(grid))
+
+
+SIFT = """id: mine
+title: Mine
+datasets: [mnist, fashionmnist]
+methods: [{method: sift, options: {mixed: true}}]
+seeds: 1
+"""
+
+
+def test_what_is_usual_for_one_data_set_and_not_for_another_is_one_row(tmp_path):
+    grid = grid_of(write_study(tmp_path / "mine", SIFT))
+    usual = {defaults_for(column.dataset, NoiseKind.NONE, "sift").options.get("mixed") for column in grid.columns}
+    assert len(usual) == 2
+    assert [row.label for row in grid.rows] == ["Sift (mixed)"]
+
+
+BESIDE_THE_PAPER = """id: mine
+title: Mine
+table: mnist_label_300
+datasets: [mnist]
+methods: [{{method: crust, training: {{learning_rate: 0.5, batch_size: 512}}}}]
+noise: {{kind: label, levels: [0.5]}}
+seeds: 1
+overrides: {{{overrides}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "detail", "compared"),
+    [
+        ("", "learning_rate 0.5, batch_size 512", False),
+        ("learning_rate: 0.1, phase1_epochs: 1", "learning_rate 0.5, batch_size 512", False),
+        ("learning_rate: 0.5, batch_size: 512", "", True),  # the page tells these settings of all
+    ],
+)
+def test_a_row_trained_in_a_way_of_its_own_says_so_and_is_beside_nothing(tmp_path, overrides, detail, compared):
+    grid = grid_of(finished_study(tmp_path / "mine", BESIDE_THE_PAPER.format(overrides=overrides)))
+    (row,) = [row for row in grid.rows if row.method == "crust"]
+    assert row.detail == detail
+    assert {grid.summary(row, column, ACCURACY).paper is not None for column in grid.columns} == {compared}
+
+
+def test_what_our_reproduction_tunes_for_a_table_is_compared_with_it(tmp_path):
+    study = write_study(tmp_path / "mine", find_study("mnist_label_100")[1])
+    grid = grid_of(study)
+    (row,) = [row for row in grid.rows if row.method == "replay"]
+    assert row.label == "Replay (learning_rate 0.005)"
+    assert all(grid.summary(row, column, ACCURACY).paper is not None for column in grid.columns)
 
 
 def test_what_was_not_run_has_the_papers_number_whatever_other_data_sets_keep(tmp_path):

@@ -250,12 +250,14 @@ def test_names_tell_what_is_changed(studies: dict[str, Study]) -> None:
     names = [name_of(run) for run in studies["ablation_mnist"].runs() if run.seed == 2]
     assert len(set(names)) == len(names)
     assert {"Sift", "Sift, without margin", "Sift, memory by herding"} <= set(names)
-    tuned = [full_name_of(run) for run in studies["tune_mnist"].runs() if run.method == "crust" and run.noise.level]
+    tuned = [full_name_of(run, {}) for run in studies["tune_mnist"].runs() if run.method == "crust" and run.noise.level]
     assert tuned[1] == "CRUST as released, learning_rate 0.0001"
     assert tuned[2] == "CRUST as released"
     first = next(iter(studies["sift_digits"].runs()))
-    assert full_name_of(first) == "Replay, phase1_epochs 40, phase2_epochs 20"
+    assert full_name_of(first, {}) == "Replay, phase1_epochs 40, phase2_epochs 20"
     assert full_name_of(first, studies["sift_digits"].overrides) == "Replay"
+    changed = replace(first, training=replace(first.training, phase1_epochs=1))
+    assert full_name_of(changed, studies["sift_digits"].overrides) == "Replay, phase1_epochs 1"
 
 
 TWO_SIFTS = """\

@@ -5,25 +5,24 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
 
 from continual_crust.data.noise import Noise, NoiseKind
 from continual_crust.evaluation.statistics import bootstrap_interval, mean_and_std
-from continual_crust.report.departures import departures
+from continual_crust.report.departures import departures, is_trained_for, setting_words, training_departures
 from continual_crust.report.study_data import Run, StudyData
 from continual_crust.report.styles import style_of
-from continual_crust.strategies import STRATEGIES, options_of
+from continual_crust.strategies import STRATEGIES
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.paper import PaperTable
 from continual_crust.studies.result import RunResult
-from continual_crust.studies.study import SELECTOR_FIELDS, SETTINGS_READ
+from continual_crust.studies.study import SELECTOR_FIELDS, SETTINGS_READ, run_id
 
 ROUNDING = 0.005
 """The paper prints two digits; half of the last one is allowed for before a number counts as outside."""
-_SHORT = {"memory_per_class": "memory", "phase1_epochs": "phase 1", "phase2_epochs": "phase 2"}
 
 
 @dataclass(frozen=True)
@@ -101,6 +100,8 @@ class Grid:
     columns: tuple[Column, ...]
     runs: Mapping[tuple[Row, Column], Sequence[Run]] = field(repr=False)
     table: PaperTable | None = None
+    shared: Mapping[str, Any] = field(default_factory=dict)
+    """What about the training is the whole study's doing."""
 
     def results(self, row: Row, column: Column) -> list[RunResult]:
         """The finished runs of a cell, by seed."""
@@ -142,21 +143,23 @@ class Grid:
         return any(getattr(result, measure.name) is not None for cell in cells for result in self.results(*cell))
 
     def _paper(self, row: Row, column: Column, measure: Measure) -> tuple[float, float] | None:
-        """The paper's number, if this cell is the same experiment: data, noise, method and size of the memory."""
+        """The paper's number, if this cell is the same experiment: data, noise, method, size of the memory, training.
+
+        A study as a whole may train in another way than the paper, and its page says so.
+        """
         if self.table is None or measure.name not in self.table.measures:
             return None
         if column.noise.kind is not NoiseKind.NONE and column.noise.kind.value != self.table.noise:
             return None
         memory = self.table.memory(row.method, column.dataset)
-        # Where nothing was run, the row is what it is in other columns of the data set.
-        others = [
-            run
-            for (of_row, of_column), some in self.runs.items()
-            if of_row == row and of_column.dataset == column.dataset
-            for run in some
-        ]
-        here = self.runs.get((row, column), others)
+        # Where nothing was run, the row is what it is in other columns of the data set; its training, anywhere.
+        ours = {of_column: runs for (of_row, of_column), runs in self.runs.items() if of_row == row}
+        others = [run for of_column, runs in ours.items() if of_column.dataset == column.dataset for run in runs]
+        here = ours.get(column, others)
         if memory is not None and {run.config.training.memory_per_class for run in here} - {memory}:
+            return None
+        alike = here or [run for runs in ours.values() for run in runs]
+        if not all(is_trained_for(self.table.id, run.config, self.shared) for run in alike):
             return None
         return self.table.value(row.method, column.noise.level, measure.name, column.dataset)
 
@@ -178,18 +181,7 @@ def build_grid(study: StudyData) -> Grid:
     for run in study.runs:
         described = {**_flat(run.config), "dataset": run.config.dataset, "noise": str(run.config.noise)}
         groups.setdefault(repr(sorted(described.items())), []).append(run)
-    distinguishing = _distinguishing([runs[0].config for runs in groups.values()])
-    changed: dict[str, list[str]] = {}
-    for runs in groups.values():  # what is usual for one data set may not be for another, but a row is one variant
-        changed.setdefault(_variant(runs[0].config), []).extend(departures(runs[0].config))
-    cells: dict[tuple[Row, Column], list[Run]] = {}
-    for runs in groups.values():
-        config = runs[0].config
-        own = asdict(options_of(config.method, config.options))
-        values = {f"options.{name}": value for name, value in own.items()} | _flat(config)
-        telling = dict.fromkeys([*distinguishing.get(config.method, ()), *changed[_variant(config)]])
-        details = [_detail(name, values[name]) for name in telling if name in values]
-        cells[Row(config.method, ", ".join(details)), _column(config)] = runs
+    cells = _named_cells(list(groups.values()), study)
     rows, columns = list(dict.fromkeys(row for row, _ in cells)), list(dict.fromkeys(column for _, column in cells))
     if study.table is not None:
         # What the paper has and we have not is missing, and shown so; unless it has none of our data sets at all.
@@ -215,7 +207,7 @@ def build_grid(study: StudyData) -> Grid:
             column.noise.level,
         )
     )
-    return Grid(tuple(rows), tuple(columns), cells, study.table)
+    return Grid(tuple(rows), tuple(columns), cells, study.table, study.shared)
 
 
 def noise_words(noise: Noise) -> str:
@@ -272,36 +264,45 @@ def _flat(config: RunConfig) -> dict[str, Any]:
     return flat
 
 
-def _distinguishing(configs: Sequence[RunConfig]) -> dict[str, list[str]]:
-    """By method the fields that take several values within one column.
+def _named_cells(groups: Sequence[Sequence[Run]], study: StudyData) -> dict[tuple[Row, Column], Sequence[Run]]:
+    """Rows named by what is not as usual about their runs, so that a method is one row whatever suits each data set.
 
-    Values that differ between columns alone, as the learning rates of two data sets do, distinguish nothing.
+    What a variant of the study changes may be usual for some of its data sets. It is told of all of them, and where
+    two variants mean the same runs, both have them.
     """
+    configs = [runs[0].config for runs in groups]
+    telling = _telling(configs, study.shared)
+    variants = [[number] for number in range(len(groups))]
+    if study.plan is not None:
+        numbers = {run_id(run.config): number for number, runs in enumerate(groups) for run in runs}
+        parts = (replace(study.plan, variants=(variant,)) for variant in study.plan.variants)
+        variants = [list(dict.fromkeys(numbers[run_id(config)] for config in part.runs())) for part in parts]
+    cells: dict[tuple[Row, Column], Sequence[Run]] = {}
+    for variant in variants:
+        names = dict.fromkeys(name for number in variant for name in telling[number])
+        for number in variant:
+            settings = _flat(configs[number])
+            words = [setting_words(name, settings[name]) for name in names if name in settings]
+            cells[Row(configs[number].method, ", ".join(words)), _column(configs[number])] = groups[number]
+    return cells
+
+
+def _telling(configs: Sequence[RunConfig], shared: Mapping[str, Any]) -> list[list[str]]:
+    """Fields to be told of each: those not as usual, and of what is alike in these, those that differ in one column.
+
+    Values that differ between columns alone, as the memories of two data sets do, distinguish nothing.
+    """
+    changed = [departures(config) | training_departures(config, shared) for config in configs]
+    kinds = [repr((config.method, settings)) for config, settings in zip(configs, changed, strict=True)]
     values: dict[tuple[str, Column, str], set[str]] = {}
-    for config in configs:
+    for kind, config in zip(kinds, configs, strict=True):
         for name, value in _flat(config).items():
-            values.setdefault((config.method, _column(config), name), set()).add(repr(value))
-    found: dict[str, list[str]] = {}
-    for (method, _, name), several in values.items():
-        if len(several) > 1 and name not in found.setdefault(method, []):
-            found[method].append(name)
-    return found
-
-
-def _variant(config: RunConfig) -> str:
-    """What runs of one row have in common."""
-    plain = config.as_dict()
-    return repr([config.method, sorted(plain["selector"].items()), sorted(plain["options"].items())])
-
-
-def _detail(name: str, value: object) -> str:
-    """A distinguishing field: words speak for themselves, numbers need their name."""
-    last = name.rpartition(".")[2]
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return last if value else f"no {last}"
-    return f"{_SHORT.get(last, last)} {value:g}" if isinstance(value, int | float) else f"{last} {value}"
+            values.setdefault((kind, _column(config), name), set()).add(repr(value))
+    several: dict[str, list[str]] = {}
+    for (kind, _, name), found in values.items():
+        if len(found) > 1:
+            several.setdefault(kind, []).append(name)
+    return [[*several.get(kind, ()), *settings] for kind, settings in zip(kinds, changed, strict=True)]
 
 
 def _dataset_order(study: StudyData, columns: Sequence[Column]) -> list[str]:

@@ -1,15 +1,17 @@
-"""What about a run is not as its method has it unless asked for something else."""
+"""What about a run is not as its method has it unless asked for something else, and the words for it."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 from continual_crust.data import SOURCES
 from continual_crust.strategies import options_of, strategy_named
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
-from continual_crust.studies.study import SELECTOR_FIELDS, SETTINGS_READ
+from continual_crust.studies.study import SELECTOR_FIELDS, SETTINGS_READ, shipped_studies
 
 
 def departures(config: RunConfig) -> dict[str, Any]:
@@ -20,14 +22,49 @@ def departures(config: RunConfig) -> dict[str, Any]:
     method, found = strategy_named(config.method), dict[str, Any]()
     if method.remembers:
         read = {"name"} | SETTINGS_READ.get(config.selector.name, SELECTOR_FIELDS)
-        changed = differing(config.selector, method.default_selector)
+        changed = _differing(config.selector, asdict(method.default_selector))
         found |= {f"selector.{name}": value for name, value in changed.items() if name in read}
     usual = defaults_for(config.dataset, config.noise.kind, config.method).options if config.dataset in SOURCES else {}
-    changed = differing(options_of(config.method, config.options), options_of(config.method, usual))
+    changed = _differing(options_of(config.method, config.options), asdict(options_of(config.method, usual)))
     return found | {f"options.{name}": value for name, value in changed.items()}
 
 
-def differing(settings: Any, usual: Any) -> dict[str, Any]:
+def training_departures(config: RunConfig, shared: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of training, but for the memory's size: what is neither the data set's default nor shared by a study."""
+    if config.dataset not in SOURCES:
+        return {}
+    usual = asdict(defaults_for(config.dataset, config.noise.kind, config.method).training) | {**shared}
+    changed = _differing(config.training, usual | {"memory_per_class": config.training.memory_per_class})
+    return {f"training.{name}": value for name, value in changed.items()}
+
+
+def is_trained_for(table: str, config: RunConfig, shared: Mapping[str, Any]) -> bool:
+    """Whether a run is trained as usual, or as our own reproduction of this table of the paper trains the method."""
+    changed = training_departures(config, shared)
+    return not changed or (config.dataset, config.method, changed) in _trained_for(table)
+
+
+def setting_words(name: str, value: object) -> str:
+    """A setting by its dotted name: words speak for themselves, the others need their name.
+
+    >>> setting_words("selector.name", "herding"), setting_words("options.mixed", False)
+    ('memory by herding', 'without mixed')
+    """
+    last = "memory" if name == "training.memory_per_class" else name.rpartition(".")[2]
+    if isinstance(value, bool):
+        return last if value else f"without {last}"
+    if isinstance(value, str):
+        return f"memory by {value}" if name == "selector.name" else str(getattr(value, "value", value))
+    return f"{last} {value}"
+
+
+@cache
+def _trained_for(table: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """Data sets, methods and changes of the training in shipped studies of a table: some were tuned for its memory."""
+    runs = (run for study in shipped_studies().values() if study.table == table for run in study.runs())
+    return [(run.dataset, run.method, changed) for run in runs if (changed := training_departures(run, {}))]
+
+
+def _differing(settings: Any, usual: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a dataclass that are not as usual."""
-    names = [entry.name for entry in fields(settings)]
-    return {name: getattr(settings, name) for name in names if getattr(settings, name) != getattr(usual, name)}
+    return {name: value for name, value in asdict(settings).items() if value != usual[name]}

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
+from typing import Any
 
 from continual_crust.data.noise import Noise
 from continual_crust.errors import InputError
 from continual_crust.evaluation.statistics import mean_and_std
 from continual_crust.report.cells import Measure
-from continual_crust.report.departures import departures, differing
+from continual_crust.report.departures import departures, setting_words, training_departures
 from continual_crust.report.styles import style_of
 from continual_crust.strategies.training import PRECISIONS
 from continual_crust.studies.collected import Row
 from continual_crust.studies.config import RunConfig
-from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.result import RunResult
 from continual_crust.studies.study import Study, revision_of, run_id
 
@@ -133,15 +134,12 @@ def name_of(config: RunConfig) -> str:
         name += " as written" if as_written else " as released"
         if as_written:
             changed.pop("selector.rule", None)
-    return ", ".join([name, *(_setting(key.rpartition(".")[2], value) for key, value in changed.items())])
+    return ", ".join([name, *starmap(setting_words, changed.items())])
 
 
-def full_name_of(config: RunConfig, shared: Collection[str] = ()) -> str:
-    """The same, with whatever about the training is not the data set's default, but for what all runs share."""
-    usual = defaults_for(config.dataset, config.noise.kind, config.method).training
-    unsaid = {"memory_per_class", *shared}
-    changed = {name: value for name, value in differing(config.training, usual).items() if name not in unsaid}
-    return ", ".join([name_of(config), *(_setting(key, value) for key, value in changed.items())])
+def full_name_of(config: RunConfig, shared: Mapping[str, Any]) -> str:
+    """The same, with whatever about the training is neither the data set's default nor shared by the whole study."""
+    return ", ".join([name_of(config), *starmap(setting_words, training_departures(config, shared).items())])
 
 
 def spread(mean: float, std: float, digits: int) -> str:
@@ -152,12 +150,3 @@ def spread(mean: float, std: float, digits: int) -> str:
     """
     text = f"{round(mean, digits) + 0.0:.{digits}f}".replace("-", "−")
     return text if math.isnan(std) else f"{text}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{std:.{digits}f}"
-
-
-def _setting(name: str, value: object) -> str:
-    """A changed setting: words speak for themselves, the others need their name."""
-    if isinstance(value, bool):
-        return name if value else f"without {name}"
-    if isinstance(value, str):
-        return f"memory by {value}" if name == "name" else str(getattr(value, "value", value))
-    return f"{name} {value}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,11 @@ from continual_crust.studies.config import RunConfig
 from continual_crust.studies.finished import read_finished
 from continual_crust.studies.paper import PaperTable, paper_table
 from continual_crust.studies.result import RunResult
-from continual_crust.studies.study import parse_study, revision_of, run_id
+from continual_crust.studies.study import TRAINING_FIELDS, Study, parse_study, revision_of, run_id
+
+NOT_ASKED_FOR = "not in study.yaml as it is now"
+OTHER_STATE = "of another state of the program, which came to other results"
+REPEATED = "repeats of other runs"
 
 
 @dataclass(frozen=True)
@@ -39,13 +43,25 @@ class StudyData:
     runs: tuple[Run, ...]
     problems: tuple[tuple[str, str], ...]
     """What could not be read: a name, and why."""
+    left_out: Mapping[str, Sequence[str]]
+    """Names of runs that are not shown though nothing is wrong with them, by the reason."""
     pictures: tuple[Path, ...] = ()
     """Sheets of images that a study without runs is about, one for each data set."""
+    plan: Study | None = None
+    """What study.yaml asks for; None where it asks for no runs."""
 
     @property
     def finished(self) -> tuple[Run, ...]:
         """The runs that have a result."""
         return tuple(run for run in self.runs if run.result is not None)
+
+    @property
+    def shared(self) -> Mapping[str, Any]:
+        """What about the training is the whole study's doing: its overrides, or else what all runs have."""
+        if self.plan is not None:
+            return self.plan.overrides
+        values = {name: {getattr(run.config.training, name) for run in self.runs} for name in TRAINING_FIELDS}
+        return {name: several.pop() for name, several in values.items() if len(several) == 1}
 
 
 def read_studies(folder: Path) -> list[StudyData]:
@@ -69,60 +85,59 @@ def read_studies(folder: Path) -> list[StudyData]:
 
 def _read_study(folder: Path) -> StudyData:
     problems: list[tuple[str, str]] = []
-    plain, planned = _read_study_file(folder / "study.yaml", problems)
+    plain, plan = _read_study_file(folder / "study.yaml", problems)
+    planned = list(plan.runs()) if plan is not None else []
     table = None
     if plain.get("table") is not None:
         try:
             table = paper_table(str(plain["table"]))
         except InputError as error:
             problems.append(("study.yaml", str(error)))
-    runs: dict[str, Run] = {}
+    runs = {run_id(config): Run(config) for config in planned}
+    left_out: dict[str, list[str]] = {}
     for path in _folders(folder / "runs"):
         try:
             run = _read_run(path)
         except (InputError, OSError) as error:
             problems.append((path.name, str(error)))
             continue
-        if run.result is not None and run.result.revision != revision_of(run.config.method):
-            problems.append((path.name, "is of another state of the program, which came to other results; left out"))
-            continue
         key = run_id(run.config)
-        known = runs.get(key)
-        if known is not None and known.result is not None:
-            problems.append((path.name, f"repeats the run {known.folder.name if known.folder else ''}; left out"))
+        if planned and key not in runs:
+            left_out.setdefault(NOT_ASKED_FOR, []).append(path.name)
+        elif run.result is not None and run.result.revision != revision_of(run.config.method):
+            left_out.setdefault(OTHER_STATE, []).append(path.name)
+        elif key in runs and runs[key].result is not None:
+            left_out.setdefault(REPEATED, []).append(path.name)
         else:
             runs[key] = run
-    ordered = {key: runs.get(key, Run(config)) for config in planned for key in [run_id(config)]}
-    for key in runs.keys() - ordered.keys() if planned else ():
-        folder_of = runs.pop(key).folder
-        problems.append((folder_of.name if folder_of else key, "is no run of the study as study.yaml is now; left out"))
     return StudyData(
         id=_line(plain.get("id"), folder.name),
         title=_line(plain.get("title"), _line(plain.get("id"), folder.name)),
         table=table,
-        runs=tuple((ordered | runs).values()),
+        runs=tuple(runs.values()),
         problems=tuple(problems),
+        left_out=left_out,
         pictures=tuple(sorted(folder.glob("samples-*.png"))),
+        plan=plan if planned else None,
     )
 
 
-def _read_study_file(path: Path, problems: list[tuple[str, str]]) -> tuple[dict[str, Any], list[RunConfig]]:
-    """What ``study.yaml`` says in plain words, and the runs it asks for as far as they can be understood."""
+def _read_study_file(path: Path, problems: list[tuple[str, str]]) -> tuple[dict[str, Any], Study | None]:
+    """What ``study.yaml`` says in plain words, and the study it describes if it can be understood."""
     try:
         text = path.read_text(encoding="utf-8")
         plain = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
         problems.append((path.name, "is not YAML; the runs are shown without it"))
-        return {}, []
+        return {}, None
     if not isinstance(plain, dict):
         problems.append((path.name, "is not the description of a study; the runs are shown without it"))
-        return {}, []
+        return {}, None
     try:
-        planned = list(parse_study(text, path.name).runs())
+        return plain, parse_study(text, path.name)
     except InputError:
         # A few words about runs made elsewhere are a study too, one that plans nothing.
-        planned = []
-    return plain, planned
+        return plain, None
 
 
 def _folders(path: Path) -> Iterator[Path]:

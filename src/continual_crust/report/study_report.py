@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 from pathlib import Path
 
@@ -53,10 +53,16 @@ PER_ROW = 25
 """Images of a class that fit side by side on the page."""
 SHEET_COLOURS = 128
 """Enough for small images; a page can hold dozens of sheets."""
+INNER = ("tables", "figures")
+"""Folders of a report beside its page."""
+WRITTEN = "files-of-this-report.txt"
+"""The list of what a report wrote there, by which the next one knows what is not a person's."""
 
 
 def write_report(folder: Path, out: Path | None = None) -> Path:
     """Write ``index.html``, ``tables/`` (Markdown, CSV, LaTeX) and ``figures/`` (SVG, PNG).
+
+    What an earlier report wrote there and this one did not is removed.
 
     Parameters
     ----------
@@ -77,14 +83,13 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
     studies = read_studies(folder)
     out = folder / "report" if out is None else out
     try:
-        for inner in ("tables", "figures"):
+        for inner in INNER:
             (out / inner).mkdir(parents=True, exist_ok=True)
         names = _unique([safe_name(study.id) for study in studies])
-        parts = [
-            _StudyPart(study, name, out).html(len(studies) > 1) for study, name in zip(studies, names, strict=True)
-        ]
+        parts = [_StudyPart(study, name, out) for study, name in zip(studies, names, strict=True)]
         page = out / "index.html"
-        write_atomically(page, _page(studies, names, parts))
+        write_atomically(page, _page(studies, names, [part.html(len(studies) > 1) for part in parts]))
+        _remove_earlier(out, {file for part in parts for file in part.files})
     except OSError as error:
         raise InputError(f"cannot write to {out} ({error.strerror}); choose another --out.") from None
     return page
@@ -99,6 +104,7 @@ class _StudyPart:
         self.out = out
         self.grid = build_grid(study)
         self.written: list[str] = []
+        self.files: list[str] = []
 
     def html(self, heading: bool) -> str:
         """The part of the page; a study that is alone on it needs no heading of its own."""
@@ -141,7 +147,7 @@ class _StudyPart:
             except (OSError, SyntaxError):
                 figures.append(f"<p>{text(path.name)} cannot be read; run the study again.</p>")
                 continue
-            write_atomically(self.out / "figures" / f"{safe_name(self.name, dataset)}.png", pixels)
+            self._write(f"figures/{safe_name(self.name, dataset)}.png", pixels)
             figures.append(_image("png", pixels, f"Twelve training images of each class of {dataset}.", text(dataset)))
         return _side(figures) if figures else ""
 
@@ -244,20 +250,23 @@ class _StudyPart:
 
     def _figure(self, shown: Shown, *name: str, caption: str = "", raster: bool = False) -> str:
         """Write a figure as SVG and PNG, and return it as an image that needs no file."""
-        path = self.out / "figures" / unique(safe_name(self.name, *name), self.written)
-        self.written.append(path.name)
+        unused = unique(safe_name(self.name, *name), self.written)
+        self.written.append(unused)
         vector, pixels = svg(shown.figure), png(shown.figure)
         if raster:
             pixels = _fewer_colours(pixels)
-        write_atomically(path.with_name(path.name + ".svg"), vector)
-        write_atomically(path.with_name(path.name + ".png"), pixels)
+        self._write(f"figures/{unused}.svg", vector)
+        self._write(f"figures/{unused}.png", pixels)
         kind, data = ("png", pixels) if raster else ("svg+xml", vector)
         return _image(kind, data, shown.alt, caption)
 
     def _write_table(self, table: StudyTable) -> None:
-        path = self.out / "tables" / table.name
-        for ending, content in ((".md", as_markdown(table)), (".csv", as_csv(table)), (".tex", as_latex(table))):
-            write_atomically(path.with_name(path.name + ending), content)
+        for ending, content in (("md", as_markdown(table)), ("csv", as_csv(table)), ("tex", as_latex(table))):
+            self._write(f"tables/{table.name}.{ending}", content)
+
+    def _write(self, file: str, content: str | bytes) -> None:
+        self.files.append(file)
+        write_atomically(self.out / file, content)
 
     def _datasets(self) -> list[str]:
         return list(dict.fromkeys(column.dataset for column in self.grid.columns))
@@ -267,6 +276,17 @@ class _StudyPart:
         columns = [column for column in self.grid.columns if column.dataset == dataset]
         known = [column for column in columns if any(self.grid.results(row, column) for row in self.grid.rows)]
         return max(known or columns, key=lambda column: column.noise.level)
+
+
+def _remove_earlier(out: Path, files: Collection[str]) -> None:
+    """Remove what is in an earlier report's list and not among these files, and write their own list."""
+    listed = out / WRITTEN
+    earlier = listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.is_file() else []
+    # The list is only compared with what lies there, so that no line of it can lead elsewhere.
+    inside = [f"{inner}/{path.name}" for inner in INNER for path in (out / inner).iterdir()]
+    for file in set(inside) & set(earlier) - set(files):
+        (out / file).unlink()
+    write_atomically(listed, "".join(f"{file}\n" for file in sorted(files)))
 
 
 def _page(studies: Sequence[StudyData], names: Sequence[str], parts: Sequence[str]) -> str:

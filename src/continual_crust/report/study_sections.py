@@ -14,7 +14,7 @@ from continual_crust.report.styles import style_of
 from continual_crust.studies.paper import paper_settings
 
 MOST_NAMED = 60
-"""Unfinished runs that are named one by one."""
+"""Runs of a kind that are named one by one."""
 ARROWS = {"better": "↑", "worse": "↓", None: ""}
 _SETTINGS = {
     "model": "Network",
@@ -85,7 +85,7 @@ def settings_table(study: StudyData) -> str:
     table = _table("Settings", ["Data set", *_SETTINGS.values()], rows, "plain")
     warning = (
         '<p><strong class="differs">Not all settings are the paper’s</strong>, see below; cells whose memory has '
-        "another size than the paper’s are not compared with it.</p>"
+        "another size than the paper’s, or that are trained in another way than the rest, are not compared with it.</p>"
         if differs
         else ""
     )
@@ -121,20 +121,14 @@ def significance_section(comparisons: Sequence[Comparison | str], pictures: Sequ
 
 
 def leftovers(study: StudyData) -> str:
-    """Runs that are not in the tables: unfinished, unreadable."""
-    waiting = [run for run in study.runs if run.result is None]
+    """Runs that are not in the tables: unreadable, left out, unfinished."""
+    waiting = [_description(run) for run in study.runs if run.result is None]
     parts = []
     if study.problems:
         items = "".join(f"<li><code>{escape(name)}</code> {text(why)}</li>" for name, why in study.problems)
         parts.append(f'<p class="caption">Could not be read</p><ul>{items}</ul>')
-    if waiting:
-        named = "".join(f"<li>{text(_description(run))}</li>" for run in waiting[:MOST_NAMED])
-        more = f"<li>and {len(waiting) - MOST_NAMED} more</li>" if len(waiting) > MOST_NAMED else ""
-        parts.append(
-            f"<details><summary>{len(waiting)} {plural(len(waiting), 'run')} not finished</summary>"
-            f"<ul>{named}{more}</ul></details>"
-        )
-    return "\n".join(parts)
+    parts += [_named(names, f"left out: {why}") for why, names in study.left_out.items()]
+    return "\n".join([*parts, _named(waiting, "not finished")] if waiting else parts)
 
 
 def status(study: StudyData) -> str:
@@ -143,7 +137,9 @@ def status(study: StudyData) -> str:
         return f"{len(study.pictures)} {plural(len(study.pictures), 'data set')} shown"
     done, all_runs = len(study.finished), len(study.runs)
     told = f"{done} of {all_runs} {plural(all_runs, 'run')} finished"
-    return f"{told}, {len(study.problems)} unreadable" if study.problems else told
+    unreadable = [f"{len(study.problems)} unreadable"] if study.problems else []
+    left_out = (f"{len(names)} left out: {why}" for why, names in study.left_out.items())
+    return "; ".join([", ".join([told, *unreadable]), *left_out])
 
 
 def software(studies: Iterable[StudyData]) -> str:
@@ -206,6 +202,14 @@ def _table(caption: str, headings: Sequence[str], rows: Sequence[tuple[str, Sequ
 
 def _method(method: str, label: str) -> str:
     return f'<span class="dot" style="background:{style_of(method).colour}"></span>{text(label).replace("_", "_<wbr>")}'
+
+
+def _named(names: Sequence[str], what: str) -> str:
+    """Runs about which there is the same to say."""
+    shown = [*names[:MOST_NAMED], *([f"and {len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else [])]
+    items = "".join(f"<li>{text(name)}</li>" for name in shown)
+    head = f"{len(names)} {plural(len(names), 'run')} {text(what)}"
+    return f"<details><summary>{head}</summary><ul>{items}</ul></details>"
 
 
 def _description(run: Run) -> str:
