@@ -12,7 +12,14 @@ from continual_crust.report.styles import style_of
 from continual_crust.report.tables import markdown_table
 from continual_crust.studies.defaults import defaults_for
 
-METHODS = (style_of("replay").label, AS_RELEASED, style_of("cosine_crust").label, *OURS)
+METHODS = (
+    style_of("replay").label,
+    AS_RELEASED,
+    style_of("cosine_crust").label,
+    style_of("sift").label,
+    f"{style_of('sift').label}, wary",
+    *OURS[1:],
+)
 CONDITIONS: tuple[tuple[str, Noise, int], ...] = (
     ("20 % to the next class", Noise(NoiseKind.ASYMMETRIC, 0.2), 1),
     ("40 % to the next class", Noise(NoiseKind.ASYMMETRIC, 0.4), 1),
