@@ -332,6 +332,9 @@ def test_a_first_lesson_that_was_stopped_is_told(
         f"error: there is no learner in {tmp_path / 'new'} yet: the learning of {made[1]} has not ended; "
         "if it was stopped, repeat its command to go on.\n"
     )
+    (tmp_path / "new" / "work" / "checkpoint.safetensors").write_bytes(b"killed while it was written")
+    assert command(monkeypatch, "learn", tmp_path / "new", made[1], *QUICK) == 0
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["generations", "lock"]
 
 
 def test_predicting_nothing_is_one_sentence(
@@ -398,6 +401,19 @@ def test_state_and_images_in_one_folder_are_refused(
     assert command(monkeypatch, "learn", images, ".", *QUICK) == 2
     assert capsys.readouterr().err.startswith("error: STATE and DIR are both .; give STATE a folder of its own")
     assert sorted(path.name for path in images.iterdir()) == ["0", "1"]
+
+
+def test_swapped_folders_are_refused_and_nothing_is_lost(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new, parts = digit_folders(tmp_path / "new", digits), tmp_path / "parts"
+    write_images(parts / "work" / "images", numbers_of(digits, 2)[:3])
+    for folder in (new, parts / "work"):
+        assert command(monkeypatch, "learn", parts, folder, *QUICK) == 2
+        assert capsys.readouterr().err == (
+            f"error: {parts} is a folder of other things; give STATE a new folder. Are STATE and DIR swapped?\n"
+        )
+    assert sorted(path.name for path in parts.rglob("*")) == ["0.png", "1.png", "2.png", "images", "work"]
 
 
 def test_a_first_learn_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

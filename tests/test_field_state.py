@@ -150,10 +150,29 @@ def test_a_state_that_was_never_made_leaves_nothing(tmp_path: Path) -> None:
         raise ZeroDivisionError
     assert not (tmp_path / "new").exists()
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    (tmp_path / "mine" / ".notes.txt").write_text("mine")
     with contextlib.suppress(ZeroDivisionError), StateFolder(tmp_path / "mine").locked():
         raise ZeroDivisionError
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == [".notes.txt"]
+
+
+@pytest.mark.parametrize("names", [["work/photo.png"], ["lock"], ["lock", "work/images/photo.png", "notes.txt"]])
+def test_a_folder_of_other_things_is_refused_and_left_alone(names: list[str], tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match="is a folder of other things"), StateFolder(tmp_path).locked():
+        pass
+    assert all((tmp_path / name).read_text() == "mine" for name in names)
+
+
+def test_only_own_files_leave_the_workplace(state: Path) -> None:
+    folder = StateFolder(state)
+    folder.work.mkdir()
+    for name in ("mine.png", "checkpoint.safetensors", ".checkpoint.safetensors.1a2b.unfinished"):
+        (folder.work / name).write_text("")
+    folder.clear_work()
+    assert [path.name for path in folder.work.iterdir()] == ["mine.png"]
 
 
 @settings(deadline=None)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -233,7 +232,7 @@ class Session:
 
     @contextlib.contextmanager
     def _workplace(self) -> Iterator[Path]:
-        """A place for decoded images; all of `work` is cleared unless there is a lesson in it that can go on."""
+        """A place for decoded images; `work` is cleared unless there is a lesson in it that can go on."""
         cache = self.state.work / "images"
         with told_as_unwritable(self.state.path):
             self.state.work.mkdir(exist_ok=True)
@@ -243,7 +242,7 @@ class Session:
             with contextlib.suppress(OSError):
                 cache.unlink()
             if self.state.unfinished() is None:
-                shutil.rmtree(self.state.work, ignore_errors=True)
+                self.state.clear_work()
 
 
 def _label(learner: FieldLearner, text: str) -> Label:
