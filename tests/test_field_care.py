@@ -208,6 +208,8 @@ def test_more_right_ones_than_can_be_kept_are_told(
     seen = ContinualLearner.load(state, device="cpu").seen("0")
     assert seen.kept.sum() == 6
     assert (seen.mark[seen.kept] == 1).all()
+    assert command(monkeypatch, "learn", state, "--review", tmp_path / "r.csv") == 0
+    assert capsys.readouterr().out.endswith("The review says nothing new.\n")
 
 
 def test_a_review_of_nothing_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:

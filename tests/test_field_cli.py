@@ -731,15 +731,17 @@ def test_a_review_of_images_that_are_gone_says_so(
     )
     assert len(learner_in(state).seen("1")) == 16
 
-    # Nothing changes while they are gone; when one is back, the same review moves it.
+    # Nothing changes while they are gone; when they are back, the same review keeps and moves them.
     before = fingerprint(state)
     assert command(monkeypatch, "learn", state, "--review", review) == 0
-    assert "says nothing new.\n1 image is no longer where it came from" in capsys.readouterr().out
+    assert "says nothing new.\n2 images are no longer where they came from" in capsys.readouterr().out
     assert fingerprint(state) == before
-    number = int(second.removeprefix("0/").removesuffix(".png"))
-    Image.fromarray(numbers_of(digits, 0)[number]).save(images / second)
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
-    assert "1 mark applied" in capsys.readouterr().out
+    for name in (first, second):
+        number = int(name.removeprefix("0/").removesuffix(".png"))
+        Image.fromarray(numbers_of(digits, 0)[number]).save(images / name)
+        assert command(monkeypatch, "learn", state, "--review", review) == 0
+        assert "1 mark applied" in capsys.readouterr().out
+    assert learner_in(state).seen("0").kept[seen.names().index(first)]
     assert len(learner_in(state).seen("1")) == 17
 
 
