@@ -745,6 +745,27 @@ def test_a_review_of_images_that_are_gone_says_so(
     assert len(learner_in(state).seen("1")) == 17
 
 
+def test_a_folder_that_was_moved_is_found_again(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new, state = digit_folders(tmp_path / "old", digits), tmp_path / "new", tmp_path / "S"
+    assert command(monkeypatch, "learn", state, old, *QUICK) == 0
+    two = write_images(tmp_path / "two", numbers_of(digits, 2)[:10])
+    assert command(monkeypatch, "learn", state, two, "--label", "two") == 0
+    seen = learner_in(state).seen("0")
+    review = marks(tmp_path / "r.csv", (seen.names()[int(np.flatnonzero(~seen.kept)[0])], "0", "right", ""))
+    old.rename(new)
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert "If the folder was moved, learn it from its new place first." in capsys.readouterr().out
+    assert command(monkeypatch, "undo", state) == 0
+    assert command(monkeypatch, "learn", state, new) == 0
+    assert f"{old} was moved to {new}; that is remembered.\n" in capsys.readouterr().err
+    assert command(monkeypatch, "learn", state, new) == 0
+    assert "was moved" not in capsys.readouterr().err
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert "1 mark applied, 1 class learned anew" in capsys.readouterr().out
+
+
 def test_a_damaged_state_is_told_and_used(
     state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -260,7 +260,10 @@ def _print_reviewed(outcome: Outcome) -> None:
     if outcome.unreachable:
         names = ", ".join(outcome.unreachable[:3]) + (", …" if len(outcome.unreachable) > 3 else "")
         it, stays = ("it", "stays") if len(outcome.unreachable) == 1 else ("they", "stay")
-        _say(f"{_images(len(outcome.unreachable))} no longer where {it} came from, so {it} {stays} out: {names}.")
+        _say(
+            f"{_images(len(outcome.unreachable))} no longer where {it} came from, so {it} {stays} out: {names}. If the "
+            "folder was moved, learn it from its new place first."
+        )
 
 
 def _print_skipped(skipped: Sequence[Skipped], say: Callable[[str], None], most: int = SHOWN) -> None:

@@ -138,7 +138,13 @@ class Session:
             new = _unknown(learner, good, digests)
             notes += notes_of.contradictions(learner, good, digests, new)
             known = len(good) - len(new)
+            moved = _moved_here(learner, folder, good, digests)
+            notes += [f"{readable(place)} was moved to {folder}; that is remembered." for place in moved]
             if not len(new):
+                if moved:
+                    notes += self._given_up("")
+                    # What `undo` would bring back stays: a new place is nothing to take back.
+                    self.state.write(learner.files(), before=self.state.numbers()[0])
                 return Outcome(known=known, skipped=skipped, notes=notes)
             with learner.transaction():
                 darkest, brightest = form.depth
@@ -251,6 +257,24 @@ def _label(learner: FieldLearner, text: str) -> Label:
     if numbers and text.isdecimal():
         return int(text)
     return text
+
+
+def _moved_here(
+    learner: FieldLearner, folder: Path, files: Sequence[ImageFile], digests: NDArray[np.uint8]
+) -> list[str]:
+    """Folders that are gone and whose images are here, by name and pixels; from now on this is their place."""
+    here = {(file.label, file.name, digest.tobytes()) for file, digest in zip(files, digests, strict=True)}
+    gone = {at for at, batch in enumerate(learner.batches) if batch["source"] and not Path(batch["source"]).is_dir()}
+    found = {
+        int(seen.batch[row])
+        for label, seen in zip(learner.labels, learner.seen, strict=True)
+        for row in np.flatnonzero(np.isin(seen.batch, [*gone])).tolist()
+        if (str(label), seen.files[row], seen.digest[row].tobytes()) in here
+    }
+    places = {learner.batches[at]["source"]: None for at in sorted(found)}
+    new = str(folder.resolve())
+    learner.batches = [{**b, "source": new} if at in found else b for at, b in enumerate(learner.batches)]
+    return [*places]
 
 
 def _unknown(learner: FieldLearner, files: Sequence[ImageFile], digests: NDArray[np.uint8]) -> NDArray[np.int64]:
