@@ -156,10 +156,22 @@ def test_undo_takes_back_what_was_learned_last_and_itself(
     assert command(monkeypatch, "learn", state, new, "--label", "two") == 0
     after = contents()
     assert command(monkeypatch, "undo", state) == 0
-    assert "knows 2 classes: 0, 1." in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"Taken back: 12 images of {new} as 'two'.\n" in told
+    assert "knows 2 classes: 0, 1." in told
     assert contents() == before
     assert command(monkeypatch, "undo", state) == 0
+    assert f"Put back: 12 images of {new} as 'two'; undo takes back the last step only.\n" in capsys.readouterr().out
     assert contents() == after
+    (tmp_path / "r.csv").write_text("file,class,mark,new_class\n0/0.png,0,wrong,\n")
+    assert command(monkeypatch, "learn", state, "--review", tmp_path / "r.csv") == 0
+    for verb in ("Taken back", "Put back", "Taken back"):
+        assert command(monkeypatch, "undo", state) == 0
+        assert f"{verb}: a review" in capsys.readouterr().out
+    newest = max((state / "generations").iterdir())
+    (newest / "manifest.json").write_text("{}")
+    assert command(monkeypatch, "undo", state) == 2
+    assert "; the learner is as it was before that already." in capsys.readouterr().err
     assert command(monkeypatch, "undo", tmp_path / "nowhere") == 2
     assert not (tmp_path / "nowhere").exists()
 

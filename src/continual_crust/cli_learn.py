@@ -22,6 +22,7 @@ from continual_crust.errors import InputError, unknown_name
 if TYPE_CHECKING:
     from continual_crust.field.folder import Skipped
     from continual_crust.field.session import Outcome
+    from continual_crust.field.state import Generation
 
 console = Console()
 FIRST = "Chosen when STATE is made"
@@ -176,9 +177,25 @@ def undo(
     """Take back what was learned last, a folder or a review. Done again, it takes itself back."""
     from continual_crust.field.state import StateFolder
 
-    generation = StateFolder(state).undo()
-    names = [str(entry["name"]) for entry in generation.manifest["classes"]]
+    before, now = StateFolder(state).undo()
+    _say(_exchanged(before, now))
+    names = [str(entry["name"]) for entry in now.manifest["classes"]]
     _say(f"The learner is as it was before, and knows {_counted(len(names), 'class', 'classes')}: {', '.join(names)}.")
+
+
+def _exchanged(before: Generation, now: Generation) -> str:
+    """What `undo` has taken back or, done again, put back."""
+    old, new, marks = before.manifest["batches"], now.manifest["batches"], before.marks() - now.marks()
+    back = (len(old) - len(new), marks) > (0, 0)
+    parts = []
+    for batch in old[len(new) :] if back else new[len(old) :]:
+        source = "" if batch["source"] is None else f" of {batch['source']}"
+        label = "" if batch["label"] is None else f" as '{batch['label']}'"
+        parts.append(f"{_counted(batch['images'], 'image', 'images')}{source}{label}")
+    what = ", ".join([*parts, *(["a review"] if marks else [])])
+    if not what:
+        return "The last change, which brought no images and no marks, is taken back or put back."
+    return f"Taken back: {what}." if back else f"Put back: {what}; undo takes back the last step only."
 
 
 def info(

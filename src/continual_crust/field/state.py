@@ -75,7 +75,7 @@ from torch import Tensor
 
 from continual_crust.data.folder import visible
 from continual_crust.errors import InputError
-from continual_crust.field.seen import Seen
+from continual_crust.field.seen import NO_MARK, Seen
 from continual_crust.studies.result import UNFINISHED
 from continual_crust.tensor_file import NotATensorFile, unpack
 from continual_crust.tensor_tree import unpack_tree
@@ -121,6 +121,10 @@ class Generation:
             return Seen.from_tensors(self.tensors(name))
         except NotATensorFile as error:
             raise Damaged(f"{name} is no record of images: {error}") from None
+
+    def marks(self) -> int:
+        """How many entries people have said something about."""
+        return sum(int((self.seen(index).mark != NO_MARK).sum()) for index in range(len(self.manifest["classes"])))
 
     @classmethod
     def read(cls, path: Path) -> Generation:
@@ -279,14 +283,16 @@ class StateFolder:
             shutil.rmtree(self._place(old), ignore_errors=True)
         return Generation.read(place)
 
-    def undo(self) -> Generation:
-        """Make the generation before the newest the newest again, by writing it once more.
+    def undo(self) -> tuple[Generation, Generation]:
+        """Make the generation before the newest the newest again, by writing it once more; returns both.
 
         The one that is taken back is the one before then, so undoing twice changes nothing.
         """
         with self.locked():
             newest = self.newest()
             older = [number for number in self.numbers() if number < newest.number]
+            if not older and newest.passed_over:
+                raise InputError(f"{newest.passed_over[0]}; the learner is as it was before that already.")
             if not older:
                 raise InputError(f"there is nothing to go back to in {self.path}: this is all it ever learned.")
             try:
@@ -296,7 +302,7 @@ class StateFolder:
                 raise InputError(
                     f"generation {older[-1]} in {self.path} is damaged ({error}); stayed as it is."
                 ) from None
-            return self.write(files)
+            return newest, self.write(files)
 
     def _place(self, number: int) -> Path:
         return self.path / "generations" / f"{number:06d}"
