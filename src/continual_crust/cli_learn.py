@@ -92,7 +92,6 @@ def learn(
     Prints what was kept, what looks mislabelled and how noisy the images seem. Stopped at any moment, the same command
     goes on where it was.
     """
-    from continual_crust.field.folder import no_folder
     from continual_crust.field.session import Session
     from continual_crust.field.state import StateFolder
 
@@ -100,8 +99,6 @@ def learn(
         raise InputError("learn needs a folder of images or --review FILE; for example: learn STATE photos.")
     if folder is None and label is not None:
         raise InputError("--label is for the images of a folder; give that folder as well.")
-    if review is not None and folder is not None and not folder.is_dir():  # said before the review changes anything
-        raise no_folder(folder)
     given: dict[str, Any] = {
         "memory_per_class": memory,
         "model": model,
@@ -123,6 +120,8 @@ def learn(
         return Session(StateFolder(state), device, int(cache_size * (1 << 30)), advance, checkpoint, before)
 
     if review is not None:
+        if folder is not None:  # what is wrong with it is said before the review changes anything
+            session(lambda what, done, total: None).check_folder(folder, label, asked, image_size)
         with _bar() as advance:
             reviewed = session(advance).apply_review(review)
         _print_reviewed(reviewed)

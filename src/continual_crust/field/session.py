@@ -100,15 +100,7 @@ class Session:
         image_size
             Height and width that were asked for.
         """
-        if image_size is not None and image_size**2 > MOST_PIXELS:
-            raise InputError(f"--image-size {image_size} is too large; give at most {math.isqrt(MOST_PIXELS)} pixels.")
-        state = self.state.path
-        if folder.is_dir() and folder.resolve() == state.resolve():
-            raise InputError(f"STATE and DIR are both {folder}; give STATE a folder of its own, one that is new.")
-        files = image_files(folder, label, apart_from=state)
-        if not files:
-            where = folder if label is not None else f"the class folders of {folder}"
-            raise InputError(f"there is no file in {where}; give a folder that holds images.")
+        files, state = self._files(folder, label, image_size), self.state.path
         with self.state.locked(), self._workplace() as cache:
             learner, notes = self._learner(asked, image_size)
             # A learner may know names that are written in another way, from before or from Python.
@@ -172,6 +164,11 @@ class Session:
         notes += notes_of.second_thoughts(learner)
         return Outcome(reports, known, skipped, notes=notes)
 
+    def check_folder(self, folder: Path, label: str | None, asked: Mapping[str, Any], image_size: int | None) -> None:
+        """Refuse what :meth:`learn_folder` would refuse without looking at an image."""
+        self._files(folder, label, image_size)
+        self._learner(asked, image_size)
+
     def apply_review(self, file: Path) -> Outcome:
         """Do what a person's marks ask for, and learn anew the classes they change."""
         marks = read_review(file)
@@ -193,6 +190,18 @@ class Session:
                 self.state.write(learner.files())
         notes += notes_of.too_many_right(learner) + notes_of.second_thoughts(learner)
         return Outcome(reports, marked=review.applied, unreachable=unreachable, notes=notes)
+
+    def _files(self, folder: Path, label: str | None, image_size: int | None) -> list[ImageFile]:
+        """The files to learn, before any of them is opened."""
+        if image_size is not None and image_size**2 > MOST_PIXELS:
+            raise InputError(f"--image-size {image_size} is too large; give at most {math.isqrt(MOST_PIXELS)} pixels.")
+        if folder.is_dir() and folder.resolve() == self.state.path.resolve():
+            raise InputError(f"STATE and DIR are both {folder}; give STATE a folder of its own, one that is new.")
+        files = image_files(folder, label, apart_from=self.state.path)
+        if not files:
+            where = folder if label is not None else f"the class folders of {folder}"
+            raise InputError(f"there is no file in {where}; give a folder that holds images.")
+        return files
 
     def _learner(self, asked: Mapping[str, Any], image_size: int | None) -> tuple[FieldLearner, list[str]]:
         """The learner in STATE, or a new one; and what is to be said about it."""
