@@ -142,6 +142,30 @@ def test_names_that_differ_in_nothing_to_be_seen_are_one(
     assert "'Café' is a new class beside 'café'; if that was a slip, take it back with undo" in capsys.readouterr().err
 
 
+def test_class_folders_under_one_label_are_told(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    for digit in (0, 1, 2):
+        write_images(tmp_path / "more" / str(digit), numbers_of(digits, digit)[20:26])
+    assert command(monkeypatch, "learn", state, tmp_path / "more", "--label", "1") == 0
+    assert f"{tmp_path / 'more'} has folders named after known classes (0); without --label" in capsys.readouterr().err
+
+
+def test_a_class_under_the_name_of_another_is_told(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    state = tmp_path / "S"
+    assert command(monkeypatch, "learn", state, digit_folders(tmp_path / "images", digits, (0, 1, 2), count=40)) == 0
+    for digit, label, slip in ((0, "2", True), (0, "new", True), (0, "0", False), (3, "3", False), (7, "7", False)):
+        some = write_images(tmp_path / label / "some", numbers_of(digits, digit)[50:90])
+        capsys.readouterr()
+        assert command(monkeypatch, "learn", state, some, "--label", label) == 0
+        told = capsys.readouterr().err
+        assert (f" of 40 new images of '{label}' are '0'; if the label was a slip, take it back" in told) == slip
+        assert ("the learner was sure" in told) == slip
+        assert command(monkeypatch, "undo", state) == 0
+
+
 def test_undo_takes_back_what_was_learned_last_and_itself(
     state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

@@ -125,6 +125,8 @@ class Session:
                 )
             good = decoded.good
             notes += notes_of.nearly_known_names(learner, named)
+            if label is not None:
+                notes += notes_of.folders_of_known_classes(learner, folder, label)
             if learner.settings.channels:
                 notes += notes_of.lost_to_the_form([file.path for file in good], form)
             new = _unknown(learner, good, digests)
@@ -138,6 +140,8 @@ class Session:
                     # What `undo` would bring back stays: a new place is nothing to take back.
                     self.state.write(learner.files(), before=self.state.numbers()[0])
                 return Outcome(known=known, skipped=skipped, notes=notes)
+            rows, labels = ChosenRows(decoded, torch.from_numpy(new)), [_label(learner, good[at].label) for at in new]
+            notes += notes_of.taken_for_another_class(learner, rows, labels)
             with learner.transaction():
                 darkest, brightest = form.depth
                 learner.settings = replace(
@@ -149,8 +153,8 @@ class Session:
                     brightest=brightest,
                 )
                 incoming = learner.record(
-                    ChosenRows(decoded, torch.from_numpy(new)),
-                    [_label(learner, good[at].label) for at in new],
+                    rows,
+                    labels,
                     [good[at].name for at in new],
                     digests[new],
                     [thumbnails[at] for at in new],
