@@ -234,6 +234,20 @@ def test_colour_that_is_lost_is_told(
     assert "some images are in colour; this learner began with grey ones" in capsys.readouterr().err
 
 
+def test_files_of_several_images_are_told(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    new = write_images(tmp_path / "two", numbers_of(digits, 2)[:12])
+    pages = [Image.fromarray(image) for image in numbers_of(digits, 2)[20:23]]
+    for name in ("film.gif", "pages.tif", "film.png", "film.webp"):
+        pages[0].save(new / name, save_all=True, append_images=pages[1:])
+    pages[0].save(new / "phone.jpg", format="MPO", save_all=True, append_images=pages[1:])
+    told = "4 files hold several images; only the first of each was used.\n"
+    for arguments in (("learn", state, new, "--label", "two"), ("predict", state, new)):
+        assert command(monkeypatch, *arguments) == 0
+        assert told in capsys.readouterr().err
+
+
 def test_more_right_ones_than_can_be_kept_are_told(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

@@ -41,6 +41,8 @@ class Header:
     colour: bool
     deep: bool = False
     """Whether pixels may have more than eight bits."""
+    several: bool = False
+    """Whether there are more images in it, of which only the first is read."""
 
 
 def survey(paths: Sequence[Path]) -> list[Header]:
@@ -64,7 +66,14 @@ def _header(image: Image, path: Path) -> Header:
         raise InputError(f"{path} has {width} × {height} pixels, more than {MOST_PIXELS:,}; {REMEDY}.")
     if "exif" in image.info and image.getexif().get(_ORIENTATION) in _SIDEWAYS:
         width, height = height, width
-    return Header(width, height, colour=not is_grey(image), deep=is_deep(image))
+    return Header(width, height, colour=not is_grey(image), deep=is_deep(image), several=_has_several(image))
+
+
+def _has_several(image: Image) -> bool:
+    """Whether an image is a page of many or the beginning of a film; what a camera adds to its pictures is neither."""
+    with contextlib.suppress(Exception):  # some formats have to look for the next one, and may find anything
+        return image.format != "MPO" and bool(getattr(image, "is_animated", False))
+    return False
 
 
 def is_grey(image: Image) -> bool:

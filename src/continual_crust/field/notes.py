@@ -47,6 +47,14 @@ def lost_to_the_form(paths: Sequence[Path], form: Form) -> list[str]:
     return notes
 
 
+def only_the_first(several: int) -> list[str]:
+    """Of files with more than one image."""
+    if not several:
+        return []
+    hold = "1 file holds" if several == 1 else f"{several} files hold"
+    return [f"{hold} several images; only the first of each was used."]
+
+
 def second_thoughts(learner: FieldLearner) -> list[str]:
     """Of kept images that the lesson has made look wrong."""
     return [
