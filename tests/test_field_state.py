@@ -327,6 +327,11 @@ def test_a_well_signed_forgery_is_refused(change: dict[str, object], state: Path
         ContinualLearner.load(state, device="cpu")
 
 
+def test_a_line_that_is_there_twice_counts_once() -> None:
+    text = "file,class,mark,new_class\n1.png,a,right,\n1.png,b,wrong,\n1.png,a,right,\n"
+    assert [mark.label for mark in parse_review(text, "here")] == ["a", "b"]
+
+
 @settings(deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_is_a_review_or_refused(text: str) -> None:
@@ -349,6 +354,8 @@ def test_any_text_is_a_review_or_refused(text: str) -> None:
         (b"file,class,mark,new_class\n1.png,a,other,a\n", "moves 1.png to the class it is in"),
         (b"file,class,mark,new_class\n1.png,a,right,b\n", "takes no new class"),
         (b'file,class,mark,new_class\n"1.png,a,right,\n', "not CSV"),
+        (b"file,class,mark,new_class\n1.png,a,right,\n1.png,a,wrong,\n", "r.csv, line 2 and line 3 contradict"),
+        (b"file,class,mark,new_class\n1.png,a,other,b\n\n1.png,a,other,c\n", "line 2 and line 4 contradict"),
     ],
 )
 def test_a_bad_review_is_one_sentence(text: bytes, says: str, tmp_path: Path) -> None:
