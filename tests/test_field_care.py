@@ -15,6 +15,7 @@ from continual_crust.data import Dataset
 from continual_crust.data.folder import load_folder
 from continual_crust.data.images import FULL_DEPTH, depth_of
 from continual_crust.data.loading import Request
+from continual_crust.field.folder import Form
 from continual_crust.field.settings import Settings
 from field_images import QUICK, command, digit_folders, fingerprint, numbers_of, write_images
 
@@ -246,6 +247,13 @@ def test_files_of_several_images_are_told(
     for arguments in (("learn", state, new, "--label", "two"), ("predict", state, new)):
         assert command(monkeypatch, *arguments) == 0
         assert told in capsys.readouterr().err
+
+
+def test_a_broken_note_of_a_camera_is_no_ones_business(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    exif = b"Exif\0\0II*\0\x08\0\0\0\x05\0\x12\x01\x03\0\x01\0\0\0"
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg", exif=exif)
+    assert Form(3, 8, 8, False).decoded([tmp_path / "a.jpg"]).shape == (1, 3, 8, 8)
+    assert not recwarn.list
 
 
 def test_more_right_ones_than_can_be_kept_are_told(

@@ -485,6 +485,14 @@ def test_what_does_not_fit_the_cache_gives_the_same_learner(digits: Dataset, tmp
     assert fingerprint(tmp_path / "large") == fingerprint(tmp_path / "small")
 
 
+@pytest.mark.parametrize("size", ["inf", "nan", "1e300", "0"])
+def test_a_cache_of_no_size_is_refused(
+    size: str, made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(monkeypatch, "learn", *made, "--cache-size", size) == 2
+    assert "Invalid value for '--cache-size'" in capsys.readouterr().err
+
+
 def test_the_cache_has_its_size_and_no_more(digits: Dataset, tmp_path: Path) -> None:
     files = image_files(digit_folders(tmp_path / "images", digits), None)
     decoded = DecodedFiles(files, Form(1, 8, 8, False), tmp_path / "cache", limit=5 * 64)

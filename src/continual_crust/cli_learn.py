@@ -81,7 +81,7 @@ def learn(
     seed: Annotated[int | None, typer.Option(help="Decides everything random: 0.", rich_help_panel=FIRST)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     cache_size: Annotated[
-        float, typer.Option(help="GiB of disk in STATE for decoded images, while learning.", min=0.001)
+        float, typer.Option(help="GiB of disk in STATE for decoded images, while learning.", min=0.001, max=1e6)
     ] = 8.0,
     checkpoint: Annotated[
         float, typer.Option(help="Seconds of training that may be lost when it is stopped.", min=0)

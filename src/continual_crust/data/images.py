@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +50,7 @@ def survey(paths: Sequence[Path]) -> list[Header]:
     import PIL.Image
 
     headers = []
-    with warnings.catch_warnings():
+    with _quiet():
         warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
         for path in paths:
             if path.is_fifo() or path.is_socket() or path.is_char_device():
@@ -58,6 +58,14 @@ def survey(paths: Sequence[Path]) -> list[Header]:
             with told_as(f"{path} cannot be read", REMEDY), PIL.Image.open(path) as image:
                 headers.append(_header(image, path))
     return headers
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Pillow's warnings, of broken EXIF for instance: they do not say which file they mean."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _header(image: Image, path: Path) -> Header:
@@ -160,7 +168,7 @@ def decode(
             fitted = _fit(in_bytes(image, str(path), depth).convert("RGB" if colour else "L"), size, crop)
             decoded[position] = np.asarray(fitted).reshape(height, width, channels).transpose(2, 0, 1)
 
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    with _quiet(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for _ in pool.map(decode_one, range(len(paths))):
             pass
     return decoded
