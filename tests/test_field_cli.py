@@ -88,6 +88,17 @@ def test_learn_predict_and_info(
     assert "two" in shown
     assert "generation 2" in shown
     assert "simple_cnn, 8×8 pixels in grey" in shown
+    assert command(monkeypatch, "info", state, "--format", "json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["generation"] == 2
+    assert [(one["name"], one["seen"], one["kept"]) for one in told["classes"]] == [
+        ("0", 16, 6),
+        ("1", 16, 6),
+        ("two", 16, 6),
+    ]
+    assert told["classes"][0]["noise"].keys() == {"estimate", "low", "high"}
+    assert [(batch["source"], batch["images"]) for batch in told["batches"]] == [(str(images), 32), (str(two), 16)]
+    assert command(monkeypatch, "info", state, "--format", "xml") == 2
 
 
 def test_known_images_are_not_learned_twice(

@@ -28,7 +28,7 @@ console = Console()
 FIRST = "Chosen when STATE is made"
 SHOWN = 10
 """Lines of a list that are printed."""
-FORMATS = ("table", "csv", "json")
+FORMATS, INFO_FORMATS = ("table", "csv", "json"), ("table", "json")
 
 
 def learn(
@@ -199,23 +199,30 @@ def _exchanged(before: Generation, now: Generation) -> str:
 
 def info(
     state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of a learner.")],
+    form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
 ) -> None:
     """Tell what a learner knows, what it keeps and how noisy its images seemed."""
     from continual_crust.field.persistence import noise_from
     from continual_crust.field.settings import Settings
     from continual_crust.field.state import NOT_ENDED, StateFolder
 
+    if form not in INFO_FORMATS:
+        raise unknown_name("format", form, INFO_FORMATS)
     generation = StateFolder(state).newest()
     if lesson := StateFolder(state).unfinished():
         _warn(f"{lesson} {NOT_ENDED}.")
     for sentence in generation.passed_over:
         _warn(f"{sentence}; this is generation {generation.number}.")
+    if form == "json":
+        numbers = {name: generation.manifest[name] for name in ("classes", "batches")}
+        print(json.dumps({"generation": generation.number, **numbers}, indent=1))
+        return
     settings = Settings.from_dict(generation.manifest["settings"])
     table = _table("class", "images seen", "kept", "look wrong", "wrong labels, estimated")
     for entry in generation.manifest["classes"]:
         noise = noise_from(entry["noise"])
-        numbers = (str(entry[name]) for name in ("seen", "kept", "looks_wrong"))
-        table.add_row(Text(_printable(str(entry["name"]))), *numbers, "–" if noise is None else str(noise))
+        counts = (str(entry[name]) for name in ("seen", "kept", "looks_wrong"))
+        table.add_row(Text(_printable(str(entry["name"]))), *counts, "–" if noise is None else str(noise))
     console.print(table)
     kind = "colour" if settings.channels == 3 else "grey"
     size = sum(path.stat().st_size for path in generation.path.iterdir())
