@@ -270,6 +270,19 @@ def test_more_right_ones_than_can_be_kept_are_told(
     assert capsys.readouterr().out.endswith("The review says nothing new.\n")
 
 
+def test_of_a_class_that_is_marked_throughout_no_noise_is_told(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    rows = "".join(f"0/{number}.png,0,right,\n" for number in range(16))
+    (tmp_path / "r.csv").write_text(f"file,class,mark,new_class\n{rows}")
+    assert command(monkeypatch, "learn", state, "--review", tmp_path / "r.csv") == 0
+    capsys.readouterr()
+    assert command(monkeypatch, "info", state) == 0
+    told = [line.split("│")[-2].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    assert told[0] == "–"
+    assert "%" in told[1]
+
+
 def test_a_review_of_nothing_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     (tmp_path / "r.csv").write_text("file,class,mark,new_class\n0/1.png,0,right,\n")
     assert command(monkeypatch, "learn", tmp_path / "S", "--review", tmp_path / "r.csv") == 2

@@ -203,6 +203,7 @@ def info(
 ) -> None:
     """Tell what a learner knows, what it keeps and how noisy its images seemed."""
     from continual_crust.field.persistence import noise_from
+    from continual_crust.field.seen import NO_MARK
     from continual_crust.field.settings import Settings
     from continual_crust.field.state import NOT_ENDED, StateFolder
 
@@ -219,8 +220,9 @@ def info(
         return
     settings = Settings.from_dict(generation.manifest["settings"])
     table = _table("class", "images seen", "kept", "look wrong", "wrong labels, estimated")
-    for entry in generation.manifest["classes"]:
-        noise = noise_from(entry["noise"])
+    for index, entry in enumerate(generation.manifest["classes"]):
+        # Where a person has spoken about every image, there is nothing left to estimate.
+        noise = noise_from(entry["noise"]) if (generation.seen(index).mark == NO_MARK).any() else None
         counts = (str(entry[name]) for name in ("seen", "kept", "looks_wrong"))
         table.add_row(Text(_printable(str(entry["name"]))), *counts, "–" if noise is None else str(noise))
     console.print(table)
