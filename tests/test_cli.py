@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from continual_crust import __version__
 from continual_crust.studies.study import find_study
 
 QUICK = ["--phase1-epochs", "1", "--phase2-epochs", "1", "--memory", "5"]
@@ -24,6 +25,12 @@ def command(*arguments: str | Path, cwd: Path | None = None, **environment: str)
         env={**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **environment},
         check=False,
     )
+
+
+def test_the_version_is_told_by_either_door() -> None:
+    for module in ("continual_crust", "continual_crust.cli"):
+        told = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True)
+        assert told.stdout == f"continual-crust {__version__}\n"
 
 
 def test_a_run_leaves_configuration_result_and_figures(tmp_path: Path) -> None:

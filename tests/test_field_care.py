@@ -15,6 +15,7 @@ from continual_crust.data import Dataset
 from continual_crust.data.folder import load_folder
 from continual_crust.data.images import FULL_DEPTH, depth_of
 from continual_crust.data.loading import Request
+from continual_crust.field.folder import Form
 from continual_crust.field.settings import Settings
 from field_images import QUICK, command, digit_folders, fingerprint, numbers_of, write_images
 
@@ -142,6 +143,30 @@ def test_names_that_differ_in_nothing_to_be_seen_are_one(
     assert "'Café' is a new class beside 'café'; if that was a slip, take it back with undo" in capsys.readouterr().err
 
 
+def test_class_folders_under_one_label_are_told(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    for digit in (0, 1, 2):
+        write_images(tmp_path / "more" / str(digit), numbers_of(digits, digit)[20:26])
+    assert command(monkeypatch, "learn", state, tmp_path / "more", "--label", "1") == 0
+    assert f"{tmp_path / 'more'} has folders named after known classes (0); without --label" in capsys.readouterr().err
+
+
+def test_a_class_under_the_name_of_another_is_told(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    state = tmp_path / "S"
+    assert command(monkeypatch, "learn", state, digit_folders(tmp_path / "images", digits, (0, 1, 2), count=40)) == 0
+    for digit, label, slip in ((0, "2", True), (0, "new", True), (0, "0", False), (3, "3", False), (7, "7", False)):
+        some = write_images(tmp_path / label / "some", numbers_of(digits, digit)[50:90])
+        capsys.readouterr()
+        assert command(monkeypatch, "learn", state, some, "--label", label) == 0
+        told = capsys.readouterr().err
+        assert (f" of 40 new images of '{label}' are '0'; if the label was a slip, take it back" in told) == slip
+        assert ("the learner was sure" in told) == slip
+        assert command(monkeypatch, "undo", state) == 0
+
+
 def test_undo_takes_back_what_was_learned_last_and_itself(
     state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -156,10 +181,22 @@ def test_undo_takes_back_what_was_learned_last_and_itself(
     assert command(monkeypatch, "learn", state, new, "--label", "two") == 0
     after = contents()
     assert command(monkeypatch, "undo", state) == 0
-    assert "knows 2 classes: 0, 1." in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"Taken back: 12 images of {new} as 'two'.\n" in told
+    assert "knows 2 classes: 0, 1." in told
     assert contents() == before
     assert command(monkeypatch, "undo", state) == 0
+    assert f"Put back: 12 images of {new} as 'two'; undo takes back the last step only.\n" in capsys.readouterr().out
     assert contents() == after
+    (tmp_path / "r.csv").write_text("file,class,mark,new_class\n0/0.png,0,wrong,\n")
+    assert command(monkeypatch, "learn", state, "--review", tmp_path / "r.csv") == 0
+    for verb in ("Taken back", "Put back", "Taken back"):
+        assert command(monkeypatch, "undo", state) == 0
+        assert f"{verb}: a review" in capsys.readouterr().out
+    newest = max((state / "generations").iterdir())
+    (newest / "manifest.json").write_text("{}")
+    assert command(monkeypatch, "undo", state) == 2
+    assert "; the learner is as it was before that already." in capsys.readouterr().err
     assert command(monkeypatch, "undo", tmp_path / "nowhere") == 2
     assert not (tmp_path / "nowhere").exists()
 
@@ -198,6 +235,27 @@ def test_colour_that_is_lost_is_told(
     assert "some images are in colour; this learner began with grey ones" in capsys.readouterr().err
 
 
+def test_files_of_several_images_are_told(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    new = write_images(tmp_path / "two", numbers_of(digits, 2)[:12])
+    pages = [Image.fromarray(image) for image in numbers_of(digits, 2)[20:23]]
+    for name in ("film.gif", "pages.tif", "film.png", "film.webp"):
+        pages[0].save(new / name, save_all=True, append_images=pages[1:])
+    pages[0].save(new / "phone.jpg", format="MPO", save_all=True, append_images=pages[1:])
+    told = "4 files hold several images; only the first of each was used.\n"
+    for arguments in (("learn", state, new, "--label", "two"), ("predict", state, new)):
+        assert command(monkeypatch, *arguments) == 0
+        assert told in capsys.readouterr().err
+
+
+def test_a_broken_note_of_a_camera_is_no_ones_business(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    exif = b"Exif\0\0II*\0\x08\0\0\0\x05\0\x12\x01\x03\0\x01\0\0\0"
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg", exif=exif)
+    assert Form(3, 8, 8, False).decoded([tmp_path / "a.jpg"]).shape == (1, 3, 8, 8)
+    assert not recwarn.list
+
+
 def test_more_right_ones_than_can_be_kept_are_told(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -208,6 +266,21 @@ def test_more_right_ones_than_can_be_kept_are_told(
     seen = ContinualLearner.load(state, device="cpu").seen("0")
     assert seen.kept.sum() == 6
     assert (seen.mark[seen.kept] == 1).all()
+    assert command(monkeypatch, "learn", state, "--review", tmp_path / "r.csv") == 0
+    assert capsys.readouterr().out.endswith("The review says nothing new.\n")
+
+
+def test_of_a_class_that_is_marked_throughout_no_noise_is_told(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    rows = "".join(f"0/{number}.png,0,right,\n" for number in range(16))
+    (tmp_path / "r.csv").write_text(f"file,class,mark,new_class\n{rows}")
+    assert command(monkeypatch, "learn", state, "--review", tmp_path / "r.csv") == 0
+    capsys.readouterr()
+    assert command(monkeypatch, "info", state) == 0
+    told = [line.split("│")[-2].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    assert told[0] == "–"
+    assert "%" in told[1]
 
 
 def test_a_review_of_nothing_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:

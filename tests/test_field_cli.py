@@ -88,6 +88,17 @@ def test_learn_predict_and_info(
     assert "two" in shown
     assert "generation 2" in shown
     assert "simple_cnn, 8×8 pixels in grey" in shown
+    assert command(monkeypatch, "info", state, "--format", "json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["generation"] == 2
+    assert [(one["name"], one["seen"], one["kept"]) for one in told["classes"]] == [
+        ("0", 16, 6),
+        ("1", 16, 6),
+        ("two", 16, 6),
+    ]
+    assert told["classes"][0]["noise"].keys() == {"estimate", "low", "high"}
+    assert [(batch["source"], batch["images"]) for batch in told["batches"]] == [(str(images), 32), (str(two), 16)]
+    assert command(monkeypatch, "info", state, "--format", "xml") == 2
 
 
 def test_known_images_are_not_learned_twice(
@@ -168,6 +179,8 @@ def test_every_kind_of_file_is_learned_or_reported(
         ("empty label", "--label is empty"),
         ("label alone", "--label is for the images of a folder"),
         ("no folder beside a review", "there is no folder"),
+        ("empty class beside a review", "there is no file in"),
+        ("other memory beside a review", "was made with memory_per_class (--memory) 6, not 7"),
         ("other memory", "was made with memory_per_class (--memory) 6, not 7"),
         ("other network", "was made with model simple_cnn, not resnet18; leave the option out"),
         ("other epochs", "was made with phase1_epochs 2, not 3"),
@@ -215,6 +228,8 @@ def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
         "empty label": (new, "--label", " "),
         "label alone": ("--review", tmp_path / "good.csv", *two),
         "no folder beside a review": (tmp_path / "nowhere", "--review", tmp_path / "good.csv"),
+        "empty class beside a review": (tmp_path / "empty", "--review", tmp_path / "good.csv"),
+        "other memory beside a review": (new, *two, "-k", 7, "--review", tmp_path / "good.csv"),
         "other memory": (new, *two, "-k", 7),
         "other network": (new, *two, "--model", "resnet18"),
         "other epochs": (new, *two, "-m", 3),
@@ -332,6 +347,9 @@ def test_a_first_lesson_that_was_stopped_is_told(
         f"error: there is no learner in {tmp_path / 'new'} yet: the learning of {made[1]} has not ended; "
         "if it was stopped, repeat its command to go on.\n"
     )
+    (tmp_path / "new" / "work" / "checkpoint.safetensors").write_bytes(b"killed while it was written")
+    assert command(monkeypatch, "learn", tmp_path / "new", made[1], *QUICK) == 0
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["generations", "lock"]
 
 
 def test_predicting_nothing_is_one_sentence(
@@ -400,6 +418,19 @@ def test_state_and_images_in_one_folder_are_refused(
     assert sorted(path.name for path in images.iterdir()) == ["0", "1"]
 
 
+def test_swapped_folders_are_refused_and_nothing_is_lost(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new, parts = digit_folders(tmp_path / "new", digits), tmp_path / "parts"
+    write_images(parts / "work" / "images", numbers_of(digits, 2)[:3])
+    for folder in (new, parts / "work"):
+        assert command(monkeypatch, "learn", parts, folder, *QUICK) == 2
+        assert capsys.readouterr().err == (
+            f"error: {parts} is a folder of other things; give STATE a new folder. Are STATE and DIR swapped?\n"
+        )
+    assert sorted(path.name for path in parts.rglob("*")) == ["0.png", "1.png", "2.png", "images", "work"]
+
+
 def test_a_first_learn_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "images" / "class").mkdir(parents=True)
     (tmp_path / "images" / "class" / "a.png").write_text("junk")
@@ -463,6 +494,14 @@ def test_what_does_not_fit_the_cache_gives_the_same_learner(digits: Dataset, tmp
     assert not large.notes
     assert "22 images do not fit the cache" in small.notes[0]
     assert fingerprint(tmp_path / "large") == fingerprint(tmp_path / "small")
+
+
+@pytest.mark.parametrize("size", ["inf", "nan", "1e300", "0"])
+def test_a_cache_of_no_size_is_refused(
+    size: str, made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(monkeypatch, "learn", *made, "--cache-size", size) == 2
+    assert "Invalid value for '--cache-size'" in capsys.readouterr().err
 
 
 def test_the_cache_has_its_size_and_no_more(digits: Dataset, tmp_path: Path) -> None:
@@ -673,8 +712,7 @@ def test_the_last_word_about_an_image_holds(
         ([(name, "three", "other", "1")], {"0": (OTHER, False), "1": (RIGHT, True), "three": (OTHER, False)}),
         ([(name, "0", "right", "")], {"0": (RIGHT, True), "1": (OTHER, False), "three": (OTHER, False)}),
         ([(name, "0", "wrong", "")], {"0": (WRONG, False), "1": (OTHER, False), "three": (OTHER, False)}),
-        # Two words in one file: the second counts.
-        ([*there, (name, "0", "other", "three")], {"0": (OTHER, False), "1": (OTHER, False), "three": (RIGHT, True)}),
+        ([(name, "0", "other", "three")], {"0": (OTHER, False), "1": (OTHER, False), "three": (RIGHT, True)}),
         ([(name, "three", "wrong", "")], {"0": (OTHER, False), "1": (OTHER, False), "three": (WRONG, False)}),
     ]
     for said, expected in steps:
@@ -715,16 +753,39 @@ def test_a_review_of_images_that_are_gone_says_so(
     )
     assert len(learner_in(state).seen("1")) == 16
 
-    # Nothing changes while they are gone; when one is back, the same review moves it.
+    # Nothing changes while they are gone; when they are back, the same review keeps and moves them.
     before = fingerprint(state)
     assert command(monkeypatch, "learn", state, "--review", review) == 0
-    assert "says nothing new.\n1 image is no longer where it came from" in capsys.readouterr().out
+    assert "says nothing new.\n2 images are no longer where they came from" in capsys.readouterr().out
     assert fingerprint(state) == before
-    number = int(second.removeprefix("0/").removesuffix(".png"))
-    Image.fromarray(numbers_of(digits, 0)[number]).save(images / second)
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
-    assert "1 mark applied" in capsys.readouterr().out
+    for name in (first, second):
+        number = int(name.removeprefix("0/").removesuffix(".png"))
+        Image.fromarray(numbers_of(digits, 0)[number]).save(images / name)
+        assert command(monkeypatch, "learn", state, "--review", review) == 0
+        assert "1 mark applied" in capsys.readouterr().out
+    assert learner_in(state).seen("0").kept[seen.names().index(first)]
     assert len(learner_in(state).seen("1")) == 17
+
+
+def test_a_folder_that_was_moved_is_found_again(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new, state = digit_folders(tmp_path / "old", digits), tmp_path / "new", tmp_path / "S"
+    assert command(monkeypatch, "learn", state, old, *QUICK) == 0
+    two = write_images(tmp_path / "two", numbers_of(digits, 2)[:10])
+    assert command(monkeypatch, "learn", state, two, "--label", "two") == 0
+    seen = learner_in(state).seen("0")
+    review = marks(tmp_path / "r.csv", (seen.names()[int(np.flatnonzero(~seen.kept)[0])], "0", "right", ""))
+    old.rename(new)
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert "If the folder was moved, learn it from its new place first." in capsys.readouterr().out
+    assert command(monkeypatch, "undo", state) == 0
+    assert command(monkeypatch, "learn", state, new) == 0
+    assert f"{old} was moved to {new}; that is remembered.\n" in capsys.readouterr().err
+    assert command(monkeypatch, "learn", state, new) == 0
+    assert "was moved" not in capsys.readouterr().err
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert "1 mark applied, 1 class learned anew" in capsys.readouterr().out
 
 
 def test_a_damaged_state_is_told_and_used(

@@ -150,10 +150,29 @@ def test_a_state_that_was_never_made_leaves_nothing(tmp_path: Path) -> None:
         raise ZeroDivisionError
     assert not (tmp_path / "new").exists()
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    (tmp_path / "mine" / ".notes.txt").write_text("mine")
     with contextlib.suppress(ZeroDivisionError), StateFolder(tmp_path / "mine").locked():
         raise ZeroDivisionError
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == [".notes.txt"]
+
+
+@pytest.mark.parametrize("names", [["work/photo.png"], ["lock"], ["lock", "work/images/photo.png", "notes.txt"]])
+def test_a_folder_of_other_things_is_refused_and_left_alone(names: list[str], tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match="is a folder of other things"), StateFolder(tmp_path).locked():
+        pass
+    assert all((tmp_path / name).read_text() == "mine" for name in names)
+
+
+def test_only_own_files_leave_the_workplace(state: Path) -> None:
+    folder = StateFolder(state)
+    folder.work.mkdir()
+    for name in ("mine.png", "checkpoint.safetensors", ".checkpoint.safetensors.1a2b.unfinished"):
+        (folder.work / name).write_text("")
+    folder.clear_work()
+    assert [path.name for path in folder.work.iterdir()] == ["mine.png"]
 
 
 @settings(deadline=None)
@@ -308,6 +327,11 @@ def test_a_well_signed_forgery_is_refused(change: dict[str, object], state: Path
         ContinualLearner.load(state, device="cpu")
 
 
+def test_a_line_that_is_there_twice_counts_once() -> None:
+    text = "file,class,mark,new_class\n1.png,a,right,\n1.png,b,wrong,\n1.png,a,right,\n"
+    assert [mark.label for mark in parse_review(text, "here")] == ["a", "b"]
+
+
 @settings(deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_is_a_review_or_refused(text: str) -> None:
@@ -330,6 +354,8 @@ def test_any_text_is_a_review_or_refused(text: str) -> None:
         (b"file,class,mark,new_class\n1.png,a,other,a\n", "moves 1.png to the class it is in"),
         (b"file,class,mark,new_class\n1.png,a,right,b\n", "takes no new class"),
         (b'file,class,mark,new_class\n"1.png,a,right,\n', "not CSV"),
+        (b"file,class,mark,new_class\n1.png,a,right,\n1.png,a,wrong,\n", "r.csv, line 2 and line 3 contradict"),
+        (b"file,class,mark,new_class\n1.png,a,other,b\n\n1.png,a,other,c\n", "line 2 and line 4 contradict"),
     ],
 )
 def test_a_bad_review_is_one_sentence(text: bytes, says: str, tmp_path: Path) -> None:

@@ -400,6 +400,25 @@ def test_marks_that_were_never_applied_can_be_taken_over(browser: Browser, state
     assert browser.ask("document.querySelector('#earlier').hidden")
 
 
+def test_marks_of_images_that_a_page_does_not_show_stay(browser: Browser, state: Path, digits: Dataset) -> None:
+    small = state / "small.html"
+    key(browser, "End")
+    key(browser, "w")
+    write_review_page(StateFolder(state).newest(), state, small, most=1)
+    browser.open(small)
+    key(browser, "w")
+    browser.open(state / "review.html")
+    assert "2 marked" in text(browser, "#counts")
+    more = write_images(state.parent / "more", numbers_of(digits, 3)[:8])
+    Session(StateFolder(state), "cpu").learn_folder(more, "3", {})
+    write_review_page(StateFolder(state).newest(), state, small, most=1)
+    browser.open(small)
+    browser.open(with_page(state) / "review.html")
+    assert text(browser, "#earlier-count") == "2 marks"
+    browser.click("document.querySelector('#earlier-forget')")
+    assert browser.ask("localStorage.length") == 0
+
+
 def test_a_browser_that_keeps_nothing_says_so(browser: Browser, state: Path) -> None:
     broken = "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no'); } })"
     added = browser.send("Page.addScriptToEvaluateOnNewDocument", source=broken)

@@ -300,6 +300,26 @@ def test_bad_input_is_one_sentence(
         assert len(error.strip().splitlines()) == 1
 
 
+def test_nothing_is_written_over_but_what_review_wrote(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marks, page = tmp_path / "review-1.csv", tmp_path / "mine.html"
+    marks.write_text("file,class,mark,new_class\n0/0.png,0,wrong,\n")
+    page.write_text("<!doctype html><title>mine</title>")
+    before = marks.read_bytes(), page.read_bytes()
+    for out, form, says in (
+        (marks, "html", "is the name of a csv file; give one for html, or --format csv."),
+        (page, "csv", "is the name of a html file"),
+        (marks, "csv", "holds something else; give --out another name"),
+        (page, "html", "holds something else"),
+    ):
+        assert command(monkeypatch, "review", state, "--out", out, "--format", form) == 2
+        assert says in capsys.readouterr().err
+    assert (marks.read_bytes(), page.read_bytes()) == before
+    for form in ("html", "csv", "html", "csv"):  # its own it replaces
+        assert command(monkeypatch, "review", state, "--out", tmp_path / f"own.{form}", "--format", form) == 0
+
+
 def test_a_page_that_cannot_be_written_leaves_the_one_before(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from continual_crust import cli_learn, cli_report, cli_review, cli_study
+from continual_crust import __version__, cli_learn, cli_report, cli_review, cli_study
 from continual_crust.errors import InputError, trouble_of_the_machine, unknown_name
 from continual_crust.process_memory import keep_freed_memory
 
@@ -42,6 +42,20 @@ console = Console()
 DATA = "Data and noise"
 TRAINING = "Training (defaults: the paper's table for the data set)"
 SELECTION = "Selection of the memory"
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"continual-crust {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before_any_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None: ...
 
 
 @app.command()

@@ -22,12 +22,13 @@ from continual_crust.errors import InputError, unknown_name
 if TYPE_CHECKING:
     from continual_crust.field.folder import Skipped
     from continual_crust.field.session import Outcome
+    from continual_crust.field.state import Generation
 
 console = Console()
 FIRST = "Chosen when STATE is made"
 SHOWN = 10
 """Lines of a list that are printed."""
-FORMATS = ("table", "csv", "json")
+FORMATS, INFO_FORMATS = ("table", "csv", "json"), ("table", "json")
 
 
 def learn(
@@ -80,7 +81,7 @@ def learn(
     seed: Annotated[int | None, typer.Option(help="Decides everything random: 0.", rich_help_panel=FIRST)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     cache_size: Annotated[
-        float, typer.Option(help="GiB of disk in STATE for decoded images, while learning.", min=0.001)
+        float, typer.Option(help="GiB of disk in STATE for decoded images, while learning.", min=0.001, max=1e6)
     ] = 8.0,
     checkpoint: Annotated[
         float, typer.Option(help="Seconds of training that may be lost when it is stopped.", min=0)
@@ -91,7 +92,6 @@ def learn(
     Prints what was kept, what looks mislabelled and how noisy the images seem. Stopped at any moment, the same command
     goes on where it was.
     """
-    from continual_crust.field.folder import no_folder
     from continual_crust.field.session import Session
     from continual_crust.field.state import StateFolder
 
@@ -99,8 +99,6 @@ def learn(
         raise InputError("learn needs a folder of images or --review FILE; for example: learn STATE photos.")
     if folder is None and label is not None:
         raise InputError("--label is for the images of a folder; give that folder as well.")
-    if review is not None and folder is not None and not folder.is_dir():  # said before the review changes anything
-        raise no_folder(folder)
     given: dict[str, Any] = {
         "memory_per_class": memory,
         "model": model,
@@ -122,6 +120,8 @@ def learn(
         return Session(StateFolder(state), device, int(cache_size * (1 << 30)), advance, checkpoint, before)
 
     if review is not None:
+        if folder is not None:  # what is wrong with it is said before the review changes anything
+            session(lambda what, done, total: None).check_folder(folder, label, asked, image_size)
         with _bar() as advance:
             reviewed = session(advance).apply_review(review)
         _print_reviewed(reviewed)
@@ -176,30 +176,55 @@ def undo(
     """Take back what was learned last, a folder or a review. Done again, it takes itself back."""
     from continual_crust.field.state import StateFolder
 
-    generation = StateFolder(state).undo()
-    names = [str(entry["name"]) for entry in generation.manifest["classes"]]
+    before, now = StateFolder(state).undo()
+    _say(_exchanged(before, now))
+    names = [str(entry["name"]) for entry in now.manifest["classes"]]
     _say(f"The learner is as it was before, and knows {_counted(len(names), 'class', 'classes')}: {', '.join(names)}.")
+
+
+def _exchanged(before: Generation, now: Generation) -> str:
+    """What `undo` has taken back or, done again, put back."""
+    old, new, marks = before.manifest["batches"], now.manifest["batches"], before.marks() - now.marks()
+    back = (len(old) - len(new), marks) > (0, 0)
+    parts = []
+    for batch in old[len(new) :] if back else new[len(old) :]:
+        source = "" if batch["source"] is None else f" of {batch['source']}"
+        label = "" if batch["label"] is None else f" as '{batch['label']}'"
+        parts.append(f"{_counted(batch['images'], 'image', 'images')}{source}{label}")
+    what = ", ".join([*parts, *(["a review"] if marks else [])])
+    if not what:
+        return "The last change, which brought no images and no marks, is taken back or put back."
+    return f"Taken back: {what}." if back else f"Put back: {what}; undo takes back the last step only."
 
 
 def info(
     state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of a learner.")],
+    form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
 ) -> None:
     """Tell what a learner knows, what it keeps and how noisy its images seemed."""
     from continual_crust.field.persistence import noise_from
+    from continual_crust.field.seen import NO_MARK
     from continual_crust.field.settings import Settings
     from continual_crust.field.state import NOT_ENDED, StateFolder
 
+    if form not in INFO_FORMATS:
+        raise unknown_name("format", form, INFO_FORMATS)
     generation = StateFolder(state).newest()
     if lesson := StateFolder(state).unfinished():
         _warn(f"{lesson} {NOT_ENDED}.")
     for sentence in generation.passed_over:
         _warn(f"{sentence}; this is generation {generation.number}.")
+    if form == "json":
+        numbers = {name: generation.manifest[name] for name in ("classes", "batches")}
+        print(json.dumps({"generation": generation.number, **numbers}, indent=1))
+        return
     settings = Settings.from_dict(generation.manifest["settings"])
     table = _table("class", "images seen", "kept", "look wrong", "wrong labels, estimated")
-    for entry in generation.manifest["classes"]:
-        noise = noise_from(entry["noise"])
-        numbers = (str(entry[name]) for name in ("seen", "kept", "looks_wrong"))
-        table.add_row(Text(_printable(str(entry["name"]))), *numbers, "–" if noise is None else str(noise))
+    for index, entry in enumerate(generation.manifest["classes"]):
+        # Where a person has spoken about every image, there is nothing left to estimate.
+        noise = noise_from(entry["noise"]) if (generation.seen(index).mark == NO_MARK).any() else None
+        counts = (str(entry[name]) for name in ("seen", "kept", "looks_wrong"))
+        table.add_row(Text(_printable(str(entry["name"]))), *counts, "–" if noise is None else str(noise))
     console.print(table)
     kind = "colour" if settings.channels == 3 else "grey"
     size = sum(path.stat().st_size for path in generation.path.iterdir())
@@ -260,7 +285,10 @@ def _print_reviewed(outcome: Outcome) -> None:
     if outcome.unreachable:
         names = ", ".join(outcome.unreachable[:3]) + (", …" if len(outcome.unreachable) > 3 else "")
         it, stays = ("it", "stays") if len(outcome.unreachable) == 1 else ("they", "stay")
-        _say(f"{_images(len(outcome.unreachable))} no longer where {it} came from, so {it} {stays} out: {names}.")
+        _say(
+            f"{_images(len(outcome.unreachable))} no longer where {it} came from, so {it} {stays} out: {names}. If the "
+            "folder was moved, learn it from its new place first."
+        )
 
 
 def _print_skipped(skipped: Sequence[Skipped], say: Callable[[str], None], most: int = SHOWN) -> None:

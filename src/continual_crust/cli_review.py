@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -11,9 +12,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from continual_crust.errors import unknown_name
+from continual_crust.errors import InputError, unknown_name
 
-FORMATS = ("html", "csv")
+FORMATS = {"html": (".html", ".htm"), "csv": (".csv",)}
+"""With the suffixes of their files."""
 console = Console()
 
 
@@ -41,10 +43,15 @@ def review(
 
     if form not in FORMATS:
         raise unknown_name("format", form, FORMATS)
-    from continual_crust.field.review_list import listed
-    from continual_crust.report.review_page import write_review_page
+    from continual_crust.field.review_list import COLUMNS, listed
+    from continual_crust.report.review_page import TITLE, write_review_page
     from continual_crust.studies.result import write_atomically
 
+    page = out or state / "review.html"
+    if form == "html":
+        _refuse_other_files(page, form, TITLE)
+    elif out is not None:
+        _refuse_other_files(out, form, ",".join(COLUMNS))
     generation = StateFolder(state).newest()
     for sentence in generation.passed_over:
         print(f"{sentence}; this is generation {generation.number}.", file=sys.stderr)
@@ -56,7 +63,6 @@ def review(
             with told_as_unwritable(out):
                 write_atomically(out, text)
         return
-    page = out or state / "review.html"
     with console.status("writing the page"):
         write_review_page(generation, state, page, most)
     console.print(Text.assemble(("open ", "dim"), str(page), (" in a browser", "dim")), soft_wrap=True)
@@ -65,6 +71,19 @@ def review(
 
         if not webbrowser.open(page.resolve().as_uri()):
             print("no browser was found to show it; open the file yourself.", file=sys.stderr)
+
+
+def _refuse_other_files(path: Path, form: str, mark: str) -> None:
+    """Nothing is written over but what this command wrote: least of all the marks a page has exported."""
+    for other, suffixes in FORMATS.items():
+        if other != form and path.suffix.lower() in suffixes:
+            raise InputError(f"--out {path} is the name of a {other} file; give one for {form}, or --format {other}.")
+    start = b""
+    if path.is_file():
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            start = file.read(4096)
+    if start and mark.encode() not in start:
+        raise InputError(f"{path} holds something else; give --out another name, or remove the file first.")
 
 
 def _has_screen() -> bool:

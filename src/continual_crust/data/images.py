@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,8 @@ class Header:
     colour: bool
     deep: bool = False
     """Whether pixels may have more than eight bits."""
+    several: bool = False
+    """Whether there are more images in it, of which only the first is read."""
 
 
 def survey(paths: Sequence[Path]) -> list[Header]:
@@ -50,7 +52,7 @@ def survey(paths: Sequence[Path]) -> list[Header]:
     import PIL.Image
 
     headers = []
-    with warnings.catch_warnings():
+    with _quiet():
         warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
         for path in paths:
             if path.is_fifo() or path.is_socket() or path.is_char_device():
@@ -60,13 +62,28 @@ def survey(paths: Sequence[Path]) -> list[Header]:
     return headers
 
 
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Pillow's warnings, of broken EXIF for instance: they do not say which file they mean."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def _header(image: Image, path: Path) -> Header:
     width, height = image.size
     if width * height > MOST_PIXELS:
         raise InputError(f"{path} has {width} × {height} pixels, more than {MOST_PIXELS:,}; {REMEDY}.")
     if "exif" in image.info and image.getexif().get(_ORIENTATION) in _SIDEWAYS:
         width, height = height, width
-    return Header(width, height, colour=not is_grey(image), deep=is_deep(image))
+    return Header(width, height, colour=not is_grey(image), deep=is_deep(image), several=_has_several(image))
+
+
+def _has_several(image: Image) -> bool:
+    """Whether an image is a page of many or the beginning of a film; what a camera adds to its pictures is neither."""
+    with contextlib.suppress(Exception):  # some formats have to look for the next one, and may find anything
+        return image.format != "MPO" and bool(getattr(image, "is_animated", False))
+    return False
 
 
 def is_grey(image: Image) -> bool:
@@ -153,7 +170,7 @@ def decode(
             fitted = _fit(in_bytes(image, str(path), depth).convert("RGB" if colour else "L"), size, crop)
             decoded[position] = np.asarray(fitted).reshape(height, width, channels).transpose(2, 0, 1)
 
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    with _quiet(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for _ in pool.map(decode_one, range(len(paths))):
             pass
     return decoded

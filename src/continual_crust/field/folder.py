@@ -70,9 +70,14 @@ class Form:
         """Channels, height, width."""
         return self.channels, self.height, self.width
 
-    def decoded(self, paths: Sequence[Path]) -> Bytes:
-        """Files as bytes, (n, channels, height, width); raises `InputError` for the first that is none."""
-        survey(paths)
+    def decoded(self, paths: Sequence[Path], several: set[Path] | None = None) -> Bytes:
+        """Files as bytes, (n, channels, height, width); raises `InputError` for the first that is none.
+
+        Files that hold more images than the first are added to `several`.
+        """
+        headers = survey(paths)
+        if several is not None:
+            several.update(path for path, header in zip(paths, headers, strict=True) if header.several)
         return decode(paths, (self.width, self.height), self.crop, self.channels == 3, self.depth)
 
 
@@ -207,6 +212,8 @@ class DecodedFiles:
                 _claim(file.fileno(), max(1, rows * size))
         self._cached = np.memmap(cache, np.uint8, "r+", shape=(rows, *form.shape))
         self._good = np.arange(0)
+        self.several: set[Path] = set()
+        """Files that hold more images than the first."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -259,7 +266,7 @@ class DecodedFiles:
     def _decoded(self, part: range, skipped: list[Skipped]) -> list[tuple[int, Bytes]]:
         """The images among some files; what is wrong with the rest goes to `skipped`."""
         try:
-            return list(zip(part, self._form.decoded([self._files[at].path for at in part]), strict=True))
+            return list(zip(part, self._form.decoded([self._files[at].path for at in part], self.several), strict=True))
         except InputError:
             if len(part) == 1:
                 file = self._files[part[0]]

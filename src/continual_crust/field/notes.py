@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from continual_crust.data.folder import visible
 from continual_crust.data.images import survey, used_depth
 from continual_crust.field.core import FieldLearner
-from continual_crust.field.folder import Form, ImageFile
+from continual_crust.field.folder import Form, ImageFile, class_name
+from continual_crust.field.inputs import Label
+from continual_crust.field.rows import Rows
 from continual_crust.field.seen import NO_MARK, RIGHT
 
 SHOWN = 5
 """Names in a sentence."""
 LEAST_CONTRAST = 1 / 12
 """Images that use a smaller part than this of what a learner sees are nearly flat to it."""
+
+ASKED_ABOUT, FEWEST = 200, 8
+"""Images of a class on which the learner is asked before it learns them, at most and at least."""
+SURE, NEARLY_ALL = 0.9, 0.9
+"""With less, classes that are really new would be taken for slips: they too look like something known."""
 
 
 def lost_to_the_form(paths: Sequence[Path], form: Form) -> list[str]:
@@ -35,6 +45,14 @@ def lost_to_the_form(paths: Sequence[Path], form: Form) -> list[str]:
             "with; what lies outside is cut off, and little contrast may be left."
         )
     return notes
+
+
+def only_the_first(several: int) -> list[str]:
+    """Of files with more than one image."""
+    if not several:
+        return []
+    hold = "1 file holds" if several == 1 else f"{several} files hold"
+    return [f"{hold} several images; only the first of each was used."]
 
 
 def second_thoughts(learner: FieldLearner) -> list[str]:
@@ -67,6 +85,36 @@ def nearly_known_names(learner: FieldLearner, files: Sequence[ImageFile]) -> lis
         for label in new
         if label.casefold() in known
     ]
+
+
+def folders_of_known_classes(learner: FieldLearner, folder: Path, label: str) -> list[str]:
+    """Of class folders that are all learned as one class."""
+    known = {class_name(str(one)) for one in learner.labels} - {class_name(label)}
+    found = [name for entry in visible(folder) if entry.is_dir() and (name := class_name(entry.name)) in known]
+    if not found:
+        return []
+    names = ", ".join(found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
+    return [f"{folder} has folders named after known classes ({names}); without --label they are learned as those."]
+
+
+def taken_for_another_class(learner: FieldLearner, rows: Rows, labels: Sequence[Label]) -> list[str]:
+    """Of classes of whose new images the learner, before it learns them, is sure that they are another class's."""
+    if learner.strategy is None or len(learner.labels) < 2:
+        return []
+    notes, positions = [], dict[Label, list[int]]()
+    for at, label in enumerate(labels):
+        positions.setdefault(label, []).append(at)
+    for label, own in positions.items():
+        some = own[:: -(-len(own) // ASKED_ABOUT)]
+        best = learner.strategy.logits(rows, torch.tensor(some)).softmax(dim=1).max(dim=1)
+        called = Counter(best.indices[best.values >= SURE].tolist()).most_common(1)
+        other, count = called[0] if called else (0, 0)
+        if learner.labels[other] != label and count >= NEARLY_ALL * len(some) and len(some) >= FEWEST:
+            notes.append(
+                f"before this lesson the learner was sure that {count} of {len(some)} new images of '{label}' are "
+                f"'{learner.labels[other]}'; if the label was a slip, take it back with undo."
+            )
+    return notes
 
 
 def contradictions(

@@ -11,7 +11,7 @@ from continual_crust.errors import InputError
 from continual_crust.field.folder import CHUNK, Form, OnProgress, Skipped, files_under, shown
 from continual_crust.field.inputs import Label
 from continual_crust.field.learner import ContinualLearner
-from continual_crust.field.notes import lost_to_the_form
+from continual_crust.field.notes import lost_to_the_form, only_the_first
 from continual_crust.field.state import StateFolder
 
 
@@ -39,10 +39,10 @@ def predictions(
     learner = ContinualLearner.of_generation(generation, None, device)
     form = Form.of(learner.settings_)
     files = [file for path in paths for file in (files_under(path, apart_from=state) if path.is_dir() else [path])]
-    told = False
+    told, several = False, set[Path]()
     for start in range(0, len(files), CHUNK):
         part = files[start : start + CHUNK]
-        good = [(path, image) for path in part if (image := _image(form, path, skipped)) is not None]
+        good = [(path, image) for path in part if (image := _image(form, path, skipped, several)) is not None]
         if good and not told:
             for note in lost_to_the_form([path for path, _ in good], form):
                 warn(note)
@@ -56,11 +56,13 @@ def predictions(
                 for (path, _), label, row, place in zip(good, labels, probabilities, best, strict=True)
             ]
         on_progress("predicting", start + len(part), len(files))
+    for note in only_the_first(len(several)):
+        warn(note)
 
 
-def _image(form: Form, path: Path, skipped: list[Skipped]) -> object:
+def _image(form: Form, path: Path, skipped: list[Skipped], several: set[Path]) -> object:
     try:
-        return form.decoded([path])[0]
+        return form.decoded([path], several)[0]
     except InputError as error:
         why = str(error) if os.path.lexists(path) else f"there is no file {shown(path)}; check the path."
         skipped.append(Skipped(shown(path), why))

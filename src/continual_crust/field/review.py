@@ -51,7 +51,9 @@ class Review:
         seen, row = self._record(index), self._row(index, mark)
         target = index if mark.new_label is None else self._class(mark.new_label, mark)
         elsewhere = dict(self._moved_to(index, row)) if seen.mark[row] == OTHER else {}
-        if seen.mark[row] == mark.mark and (mark.mark != OTHER or target in elsewhere):
+        if seen.mark[row] == mark.mark and (
+            target in elsewhere if mark.mark == OTHER else not self._was_not_found(index, row)
+        ):
             return
         if seen.mark[row] == mark.mark and not elsewhere and (index, row) not in self._entering:
             self._tried_again.add((index, row))
@@ -89,6 +91,12 @@ class Review:
         images = np.array([*found.values()], np.uint8).reshape(-1, *learner.settings.image_shape)
         classes, ids = np.array([*found], np.int64).reshape(-1, 2).T
         return Incoming(ArrayRows(images), classes, ids), unreachable
+
+    def _was_not_found(self, index: int, row: int) -> bool:
+        """Whether an image was called right before and is not kept, although there is room for it."""
+        seen, right = self._record(index), self._record(index).mark == RIGHT
+        room = (seen.kept & right).sum() < self._learner.settings.memory_per_class
+        return bool(right[row] and not seen.kept[row] and room) and (index, row) not in self._entering
 
     def _moved(self, index: int, row: int, target: int) -> int:
         """Enter an image into another class's record, unless that has seen it too; returns its row there."""

@@ -53,7 +53,7 @@ def parse_review(text: str, where: str) -> list[Mark]:
     [Mark(file='1.png', label='cat', mark=3, new_label='dog', where='here, line 2')]
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    marks = []
+    marks: dict[tuple[str, str], Mark] = {}
     try:
         header = next(reader, [])
         if tuple(name.strip() for name in header) != COLUMNS:
@@ -63,10 +63,13 @@ def parse_review(text: str, where: str) -> list[Mark]:
             )
         for row in reader:
             if row:
-                marks.append(_mark(row, f"{where}, line {reader.line_num}"))
+                mark = _mark(row, f"{where}, line {reader.line_num}")
+                before = marks.setdefault((mark.label, mark.file), mark)
+                if (before.mark, before.new_label) != (mark.mark, mark.new_label):
+                    raise InputError(f"{before.where} and line {reader.line_num} contradict each other; remove one.")
     except csv.Error as error:
         raise InputError(f"{where}, line {reader.line_num}, is not CSV ({error}); export the review again.") from None
-    return marks
+    return [*marks.values()]
 
 
 def _mark(row: list[str], where: str) -> Mark:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -101,15 +100,7 @@ class Session:
         image_size
             Height and width that were asked for.
         """
-        if image_size is not None and image_size**2 > MOST_PIXELS:
-            raise InputError(f"--image-size {image_size} is too large; give at most {math.isqrt(MOST_PIXELS)} pixels.")
-        state = self.state.path
-        if folder.is_dir() and folder.resolve() == state.resolve():
-            raise InputError(f"STATE and DIR are both {folder}; give STATE a folder of its own, one that is new.")
-        files = image_files(folder, label, apart_from=state)
-        if not files:
-            where = folder if label is not None else f"the class folders of {folder}"
-            raise InputError(f"there is no file in {where}; give a folder that holds images.")
+        files, state = self._files(folder, label, image_size), self.state.path
         with self.state.locked(), self._workplace() as cache:
             learner, notes = self._learner(asked, image_size)
             # A learner may know names that are written in another way, from before or from Python.
@@ -133,14 +124,25 @@ class Session:
                     f"{stray} {lie} in {folder} itself, in no class folder, and {were} skipped; put {them} into one."
                 )
             good = decoded.good
+            notes += notes_of.only_the_first(len(decoded.several & {file.path for file in good}))
             notes += notes_of.nearly_known_names(learner, named)
+            if label is not None:
+                notes += notes_of.folders_of_known_classes(learner, folder, label)
             if learner.settings.channels:
                 notes += notes_of.lost_to_the_form([file.path for file in good], form)
             new = _unknown(learner, good, digests)
             notes += notes_of.contradictions(learner, good, digests, new)
             known = len(good) - len(new)
+            moved = _moved_here(learner, folder, good, digests)
+            notes += [f"{readable(place)} was moved to {folder}; that is remembered." for place in moved]
             if not len(new):
+                if moved:
+                    notes += self._given_up("")
+                    # What `undo` would bring back stays: a new place is nothing to take back.
+                    self.state.write(learner.files(), before=self.state.numbers()[0])
                 return Outcome(known=known, skipped=skipped, notes=notes)
+            rows, labels = ChosenRows(decoded, torch.from_numpy(new)), [_label(learner, good[at].label) for at in new]
+            notes += notes_of.taken_for_another_class(learner, rows, labels)
             with learner.transaction():
                 darkest, brightest = form.depth
                 learner.settings = replace(
@@ -152,8 +154,8 @@ class Session:
                     brightest=brightest,
                 )
                 incoming = learner.record(
-                    ChosenRows(decoded, torch.from_numpy(new)),
-                    [_label(learner, good[at].label) for at in new],
+                    rows,
+                    labels,
                     [good[at].name for at in new],
                     digests[new],
                     [thumbnails[at] for at in new],
@@ -166,6 +168,11 @@ class Session:
                 self.state.write(learner.files(), self.before)
         notes += notes_of.second_thoughts(learner)
         return Outcome(reports, known, skipped, notes=notes)
+
+    def check_folder(self, folder: Path, label: str | None, asked: Mapping[str, Any], image_size: int | None) -> None:
+        """Refuse what :meth:`learn_folder` would refuse without looking at an image."""
+        self._files(folder, label, image_size)
+        self._learner(asked, image_size)
 
     def apply_review(self, file: Path) -> Outcome:
         """Do what a person's marks ask for, and learn anew the classes they change."""
@@ -188,6 +195,18 @@ class Session:
                 self.state.write(learner.files())
         notes += notes_of.too_many_right(learner) + notes_of.second_thoughts(learner)
         return Outcome(reports, marked=review.applied, unreachable=unreachable, notes=notes)
+
+    def _files(self, folder: Path, label: str | None, image_size: int | None) -> list[ImageFile]:
+        """The files to learn, before any of them is opened."""
+        if image_size is not None and image_size**2 > MOST_PIXELS:
+            raise InputError(f"--image-size {image_size} is too large; give at most {math.isqrt(MOST_PIXELS)} pixels.")
+        if folder.is_dir() and folder.resolve() == self.state.path.resolve():
+            raise InputError(f"STATE and DIR are both {folder}; give STATE a folder of its own, one that is new.")
+        files = image_files(folder, label, apart_from=self.state.path)
+        if not files:
+            where = folder if label is not None else f"the class folders of {folder}"
+            raise InputError(f"there is no file in {where}; give a folder that holds images.")
+        return files
 
     def _learner(self, asked: Mapping[str, Any], image_size: int | None) -> tuple[FieldLearner, list[str]]:
         """The learner in STATE, or a new one; and what is to be said about it."""
@@ -233,7 +252,7 @@ class Session:
 
     @contextlib.contextmanager
     def _workplace(self) -> Iterator[Path]:
-        """A place for decoded images; all of `work` is cleared unless there is a lesson in it that can go on."""
+        """A place for decoded images; `work` is cleared unless there is a lesson in it that can go on."""
         cache = self.state.work / "images"
         with told_as_unwritable(self.state.path):
             self.state.work.mkdir(exist_ok=True)
@@ -243,7 +262,7 @@ class Session:
             with contextlib.suppress(OSError):
                 cache.unlink()
             if self.state.unfinished() is None:
-                shutil.rmtree(self.state.work, ignore_errors=True)
+                self.state.clear_work()
 
 
 def _label(learner: FieldLearner, text: str) -> Label:
@@ -252,6 +271,24 @@ def _label(learner: FieldLearner, text: str) -> Label:
     if numbers and text.isdecimal():
         return int(text)
     return text
+
+
+def _moved_here(
+    learner: FieldLearner, folder: Path, files: Sequence[ImageFile], digests: NDArray[np.uint8]
+) -> list[str]:
+    """Folders that are gone and whose images are here, by name and pixels; from now on this is their place."""
+    here = {(file.label, file.name, digest.tobytes()) for file, digest in zip(files, digests, strict=True)}
+    gone = {at for at, batch in enumerate(learner.batches) if batch["source"] and not Path(batch["source"]).is_dir()}
+    found = {
+        int(seen.batch[row])
+        for label, seen in zip(learner.labels, learner.seen, strict=True)
+        for row in np.flatnonzero(np.isin(seen.batch, [*gone])).tolist()
+        if (str(label), seen.files[row], seen.digest[row].tobytes()) in here
+    }
+    places = {learner.batches[at]["source"]: None for at in sorted(found)}
+    new = str(folder.resolve())
+    learner.batches = [{**b, "source": new} if at in found else b for at, b in enumerate(learner.batches)]
+    return [*places]
 
 
 def _unknown(learner: FieldLearner, files: Sequence[ImageFile], digests: NDArray[np.uint8]) -> NDArray[np.int64]:

@@ -15,6 +15,8 @@
       work/                       of a `learn` under way: decoded images and how far training has come; it may be
                                   deleted at any time, and then that `learn` starts over
 
+A folder that holds anything else, and no learner, is not taken for STATE, and nothing is removed but files named here.
+
 A generation is written beside the others under a name that starts with a dot, forced to disk, and then renamed: it is
 there whole or not at all. The newest whose files match their checksums is *the* state; one that does not match is
 passed over, with a sentence about it. Only plain numbers, text and JSON are read from any of these files, never a
@@ -71,8 +73,10 @@ from typing import Any
 import filelock
 from torch import Tensor
 
+from continual_crust.data.folder import visible
 from continual_crust.errors import InputError
-from continual_crust.field.seen import Seen
+from continual_crust.field.seen import NO_MARK, Seen
+from continual_crust.studies.result import UNFINISHED
 from continual_crust.tensor_file import NotATensorFile, unpack
 from continual_crust.tensor_tree import unpack_tree
 
@@ -117,6 +121,10 @@ class Generation:
             return Seen.from_tensors(self.tensors(name))
         except NotATensorFile as error:
             raise Damaged(f"{name} is no record of images: {error}") from None
+
+    def marks(self) -> int:
+        """How many entries people have said something about."""
+        return sum(int((self.seen(index).mark != NO_MARK).sum()) for index in range(len(self.manifest["classes"])))
 
     @classmethod
     def read(cls, path: Path) -> Generation:
@@ -199,10 +207,12 @@ class StateFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Be the only process that changes this folder, which is made where it is missing."""
-        made = not self.path.exists()
+        place = self.path / "lock"
         with told_as_unwritable(self.path):
+            made, made_lock = not self.path.exists(), not place.exists()
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(self.path / "lock", blocking=False)
+            self._refuse_other_things()
+            lock = filelock.FileLock(place, blocking=False)
             try:
                 lock.acquire()
             except filelock.Timeout:
@@ -210,9 +220,26 @@ class StateFolder:
         try:
             yield
         finally:
-            if not self.exists():
+            if made_lock and not self.exists():
                 self._unmake(made)
             lock.release()
+
+    def _refuse_other_things(self) -> None:
+        """A folder of somebody else's is left alone. What a first `learn` that was killed leaves has a lock in it."""
+        names, lock = {entry.name for entry in visible(self.path)}, self.path / "lock"
+        left_by_learn = names <= {"lock", "work", "generations"} and lock.is_file() and not lock.stat().st_size
+        if names and not left_by_learn and not self.exists() and self.unfinished() is None:
+            raise InputError(
+                f"{self.path} is a folder of other things; give STATE a new folder. Are STATE and DIR swapped?"
+            )
+
+    def clear_work(self) -> None:
+        """Remove what a lesson leaves in `work`, and that folder if nothing else is in it."""
+        unfinished = self.work.glob(f".{self.checkpoint.name}.*{UNFINISHED}")
+        with contextlib.suppress(OSError):
+            for path in (self.checkpoint, *unfinished):
+                path.unlink(missing_ok=True)
+            self.work.rmdir()
 
     def _unmake(self, made: bool) -> None:
         """Take back a folder in which nothing came to be; whatever else is in it stays."""
@@ -256,14 +283,16 @@ class StateFolder:
             shutil.rmtree(self._place(old), ignore_errors=True)
         return Generation.read(place)
 
-    def undo(self) -> Generation:
-        """Make the generation before the newest the newest again, by writing it once more.
+    def undo(self) -> tuple[Generation, Generation]:
+        """Make the generation before the newest the newest again, by writing it once more; returns both.
 
         The one that is taken back is the one before then, so undoing twice changes nothing.
         """
         with self.locked():
             newest = self.newest()
             older = [number for number in self.numbers() if number < newest.number]
+            if not older and newest.passed_over:
+                raise InputError(f"{newest.passed_over[0]}; the learner is as it was before that already.")
             if not older:
                 raise InputError(f"there is nothing to go back to in {self.path}: this is all it ever learned.")
             try:
@@ -273,7 +302,7 @@ class StateFolder:
                 raise InputError(
                     f"generation {older[-1]} in {self.path} is damaged ({error}); stayed as it is."
                 ) from None
-            return self.write(files)
+            return newest, self.write(files)
 
     def _place(self, number: int) -> Path:
         return self.path / "generations" / f"{number:06d}"

@@ -26,17 +26,27 @@
     return [name, mark === RIGHT ? "right" : "wrong"];
   };
 
-  /** Marks in a stored text that fit this learner, as [id, mark]; anything else in it is passed over. */
-  const parsed = (text, label) => {
+  /** Marks in a stored text; anything else in it is passed over. This page may not know the image or its new class. */
+  const stored = (key) => {
+    const label = key.split(" ").pop(), text = localStorage.getItem(key);
     let entries = [];
     try { entries = JSON.parse(text); } catch { /* not ours */ }
     if (!Array.isArray(entries)) return [];
-    return entries.filter(Array.isArray).map(([name, word, target]) => {
-      const id = idOf.get(`${label} ${name}`), to = classOf.get(target);
-      if (word === "other") return [id, to === undefined || to === Number(label) ? NONE : OTHER + to];
-      return [id, { right: RIGHT, wrong: WRONG }[word] || NONE];
-    }).filter(([id, mark]) => id !== undefined && mark !== NONE && isNews(id, mark));
+    return entries.filter(Array.isArray).map((entry) => {
+      const [name, word, target] = entry, id = idOf.get(`${label} ${name}`), to = classOf.get(target);
+      const moved = to === undefined || to === Number(label) ? NONE : OTHER + to;
+      const mark = word === "other" ? moved : { right: RIGHT, wrong: WRONG }[word] || NONE;
+      return { entry, id, mark, known: id !== undefined && mark !== NONE };
+    });
   };
+
+  const store = (key, entries) => {
+    if (entries.length) localStorage.setItem(key, JSON.stringify(entries));
+    else localStorage.removeItem(key);
+  };
+
+  /** Marks of images that this page does not show, which are not its to forget. */
+  const unknown = (key) => stored(key).filter(({ known }) => !known).map(({ entry }) => entry);
 
   /** Whether a mark says more than the learner was told before. */
   const isNews = (id, mark) =>
@@ -53,14 +63,14 @@
 
   const load = (label) => {
     for (const id of idsOf[label]) marks[id] = NONE;
-    const text = guarded(() => localStorage.getItem(place(label)));
-    for (const [id, mark] of parsed(text, label)) marks[id] = mark;
+    for (const { id, mark, known } of guarded(() => stored(place(label))) || []) {
+      if (known && isNews(id, mark)) marks[id] = mark;
+    }
   };
 
   const save = (label) => guarded(() => {
-    const entries = idsOf[label].filter((id) => marks[id] !== NONE).map(asEntry);
-    if (entries.length) localStorage.setItem(place(label), JSON.stringify(entries));
-    else localStorage.removeItem(place(label));
+    const own = idsOf[label].filter((id) => marks[id] !== NONE).map(asEntry);
+    store(place(label), [...own, ...unknown(place(label))]);
   });
 
   /** Give marks, [[id, mark], …], as one step that can be taken back. */
@@ -82,13 +92,13 @@
     const found = new Map(), keys = [];
     for (let at = 0; at < localStorage.length; at += 1) {
       const key = localStorage.key(at);
-      if (!key.startsWith(ours) || key.startsWith(`${ours}${data.generation} `)) continue;
-      keys.push(key);
-      for (const [id, mark] of parsed(localStorage.getItem(key), key.split(" ").pop())) {
-        if (marks[id] === NONE) found.set(id, mark);
-      }
+      if (key.startsWith(ours) && !key.startsWith(`${ours}${data.generation} `)) keys.push(key);
     }
-    if (!found.size) keys.forEach((key) => localStorage.removeItem(key));
+    for (const key of keys) {
+      const all = stored(key), left = all.filter(({ id, mark, known }) => !known || isNews(id, mark));
+      for (const { id, mark, known } of left) if (known && marks[id] === NONE) found.set(id, mark);
+      if (left.length < all.length) store(key, left.map(({ entry }) => entry)); // the others were applied
+    }
     return { found, keys };
   }) || { found: new Map(), keys: [] };
 
@@ -99,7 +109,7 @@
     byId("earlier-count").textContent = plural(found.size, "mark", "marks");
     const done = (action) => () => {
       action();
-      guarded(() => keys.forEach((key) => localStorage.removeItem(key)));
+      guarded(() => keys.forEach((key) => store(key, unknown(key))));
       byId("earlier").hidden = true;
       filter();
     };

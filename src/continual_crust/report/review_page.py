@@ -27,6 +27,7 @@ from continual_crust.studies.result import write_atomically
 
 MOST = 20_000
 """Images on one page, unless told otherwise."""
+TITLE = "continual-crust: review"
 
 
 def write_review_page(generation: Generation, state: Path, page: Path, most: int = MOST) -> ReviewData:
@@ -82,7 +83,7 @@ def page_html(data: ReviewData, sheets: Sheets, state: str) -> str:
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
-<title>continual-crust: review</title>
+<title>{TITLE}</title>
 <style>{style}</style>
 </head>
 <body>
