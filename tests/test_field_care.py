@@ -201,6 +201,26 @@ def test_undo_takes_back_what_was_learned_last_and_itself(
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_a_class_can_be_called_otherwise(
+    state: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, tmp_path: Path
+) -> None:
+    before = ContinualLearner.load(state, device="cpu")
+    assert command(monkeypatch, "rename", state, "0", "nought") == 0
+    assert "'0' is called 'nought' now." in capsys.readouterr().out
+    after = ContinualLearner.load(state, device="cpu")
+    assert after.classes_.tolist() == ["nought", "1"]
+    images = before.coresets["0"].images
+    assert (after.predict_proba(images) == before.predict_proba(images)).all()
+    assert (after.coresets["nought"].images == images).all()
+    for old, new, told in (("0", "x", "class '0' was never learned"), ("1", "nought", "a class 'nought' already")):
+        assert command(monkeypatch, "rename", state, old, new) == 2
+        assert told in capsys.readouterr().err
+    assert command(monkeypatch, "undo", state) == 0
+    assert classes_in(state) == ["0", "1"]
+    assert command(monkeypatch, "rename", tmp_path / "nowhere", "0", "x") == 2
+    assert not (tmp_path / "nowhere").exists()
+
+
 def test_a_folder_and_a_review_are_one_step_to_take_back(
     state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

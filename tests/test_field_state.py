@@ -19,9 +19,10 @@ from continual_crust import ContinualLearner
 from continual_crust.data import Dataset
 from continual_crust.errors import InputError
 from continual_crust.field import state as state_module
+from continual_crust.field.generation import FORMAT, VERSION, Damaged, Generation
 from continual_crust.field.review_file import parse_review, read_review
 from continual_crust.field.seen import RIGHT, Seen, digest_of, thumbnail_of
-from continual_crust.field.state import FORMAT, VERSION, Damaged, Generation, StateFolder
+from continual_crust.field.state import StateFolder
 from continual_crust.tensor_file import NotATensorFile, pack, unpack
 from field_images import fingerprint, numbers_of
 

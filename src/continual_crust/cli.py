@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from continual_crust import __version__, cli_learn, cli_report, cli_review, cli_study
+from continual_crust import __version__, cli_demo, cli_learn, cli_report, cli_review, cli_state, cli_study
 from continual_crust.errors import InputError, trouble_of_the_machine, unknown_name
 from continual_crust.process_memory import keep_freed_memory
 
 if TYPE_CHECKING:
-    from continual_crust.studies.result import RunResult
+    pass
 
 INTERRUPTED = 130
 """What a program ends with that Ctrl-C stopped."""
@@ -32,11 +31,13 @@ app = typer.Typer(
 app.add_typer(cli_study.app, name="study")
 app.command()(cli_learn.learn)
 app.command()(cli_learn.predict)
-app.command()(cli_learn.info)
-app.command()(cli_learn.undo)
+app.command()(cli_state.info)
+app.command()(cli_state.undo)
+app.command()(cli_state.rename)
 app.command()(cli_review.review)
 app.command()(cli_report.report)
 app.command()(cli_report.theory)
+app.command()(cli_demo.demo)
 console = Console()
 
 DATA = "Data and noise"
@@ -243,63 +244,8 @@ def run(
         save_learner(finished.strategy, folder / LEARNER)
         finished.result.write(folder / "result.json")  # after all others: it is what makes a run finished
         checkpoint.unlink(missing_ok=True)
-    _print_results([finished.result])
+    cli_demo.print_results([finished.result])
     console.print(Text.assemble(("written to ", "dim"), str(folder)), soft_wrap=True)
-
-
-@app.command()
-def demo(
-    seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 5,
-    level: Annotated[float, typer.Option(help="Share of wrong labels.", min=0, max=1)] = 0.4,
-    out: Annotated[Path, typer.Option(help="Folder for the page and its figures.")] = Path("runs/demo"),
-) -> None:
-    """Compare replay with both CRUST methods on small noisy digits, and show what each remembered."""
-    import torch
-
-    from continual_crust.data import Noise, NoiseKind, load_dataset
-    from continual_crust.devices import choose_device
-    from continual_crust.progress import RunProgress, progress_bar
-    from continual_crust.report.demo_page import demo_run, write_demo_page
-    from continual_crust.strategies import strategy_named
-    from continual_crust.studies.config import RunConfig
-    from continual_crust.studies.defaults import defaults_for
-    from continual_crust.studies.run import execute, prepare_folder
-
-    # More threads gain nothing on networks this small, and lose much on a machine that is busy otherwise.
-    torch.set_num_threads(1)
-    data = load_dataset("digits")
-    # One learning rate for all, so that nothing but the memory differs.
-    defaults = defaults_for("digits", NoiseKind.LABEL)
-    plan = [
-        RunConfig(
-            dataset="digits",
-            method=method,
-            model=defaults.model,
-            noise=Noise(NoiseKind.LABEL, level),
-            seed=seed,
-            training=defaults.training,
-            selector=strategy_named(method).default_selector,
-        )
-        for seed in range(seeds)
-        for method in ("replay", "crust", "cosine_crust")
-    ]
-    runs = []
-    with progress_bar(console) as bar:
-        overall = bar.add_task("demo", total=len(plan))
-        for config in plan:
-            folder = out / f"{config.method}-seed{config.seed}"
-            prepare_folder(folder, config, overwrite=True)
-            progress = RunProgress(bar, config.training.epochs, f"{config.method}, seed {config.seed}, ")
-            finished = execute(config, data, choose_device("cpu"), progress.epoch, progress.experience)
-            finished.result.write(folder / "result.json")
-            runs.append(demo_run(finished))
-            progress.finish()
-            bar.advance(overall)
-    page = write_demo_page(runs, out)
-    _print_results([run.result for run in runs])
-    console.print(
-        Text.assemble(("open ", "dim"), str(page), (" to see what each method remembered", "dim")), soft_wrap=True
-    )
 
 
 @app.command()
@@ -331,20 +277,6 @@ def _named_values(texts: list[str]) -> dict[str, str]:
         if "=" not in text:
             raise InputError(f"--set '{text}' has no value; write --set NAME=VALUE.")
     return dict(text.split("=", 1) for text in texts)
-
-
-def _print_results(results: list[RunResult]) -> None:
-    """A line for each method: means over seeds, with standard deviations where there are several."""
-    from continual_crust.report.tables import percent, summary_table
-
-    table = Table(title=f"{results[0].dataset}, noise {results[0].noise}", title_justify="left")
-    for heading in ("method", "seeds", "accuracy %", "forgetting %", "purity %", "seconds"):
-        table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
-    for row in summary_table(results).to_dict("records"):
-        shares = (percent(row[name], row[f"{name}_std"]) for name in ("accuracy", "forgetting", "purity"))
-        measures = (share.removesuffix(" %") for share in shares)
-        table.add_row(row["method"], str(row["runs"]), *measures, f"{row['seconds']:.1f}")
-    console.print(table)
 
 
 def main() -> None:

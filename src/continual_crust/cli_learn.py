@@ -22,13 +22,12 @@ from continual_crust.errors import InputError, unknown_name
 if TYPE_CHECKING:
     from continual_crust.field.folder import Skipped
     from continual_crust.field.session import Outcome
-    from continual_crust.field.state import Generation
 
 console = Console()
 FIRST = "Chosen when STATE is made"
 SHOWN = 10
 """Lines of a list that are printed."""
-FORMATS, INFO_FORMATS = ("table", "csv", "json"), ("table", "json")
+FORMATS = ("table", "csv", "json")
 
 
 def learn(
@@ -145,10 +144,10 @@ def predict(
     found: list[Prediction] = []
     skipped: list[Skipped] = []
     with _bar() as advance:
-        for part in predictions(state, images, device, advance, skipped, _warn):
+        for part in predictions(state, images, device, advance, skipped, warn):
             found += part
     if not found:
-        _print_skipped(skipped, _warn)
+        _print_skipped(skipped, warn)
         reason = "none of the files could be read as an image; see above" if skipped else "there is no file to predict"
         raise InputError(f"{reason}.")
     if form == "json":
@@ -161,131 +160,64 @@ def predict(
         writer.writerows([one.file, one.label, f"{one.probability:.6f}"] for one in found)
         print(text.getvalue(), end="")
     else:
-        table = _table("file", "class", "probability")
+        table = new_table("file", "class", "probability")
         for one in found:
-            table.add_row(Text(_printable(one.file)), Text(_printable(str(one.label))), f"{one.probability:.1%}")
+            table.add_row(Text(printable(one.file)), Text(printable(str(one.label))), f"{one.probability:.1%}")
         console.print(table)
-    _print_skipped(skipped, _warn, SHOWN if form == "table" else len(skipped))
+    _print_skipped(skipped, warn, SHOWN if form == "table" else len(skipped))
     if skipped:
         raise typer.Exit(1)
 
 
-def undo(
-    state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of a learner.")],
-) -> None:
-    """Take back what was learned last, a folder or a review. Done again, it takes itself back."""
-    from continual_crust.field.state import StateFolder
-
-    before, now = StateFolder(state).undo()
-    _say(_exchanged(before, now))
-    names = [str(entry["name"]) for entry in now.manifest["classes"]]
-    _say(f"The learner is as it was before, and knows {_counted(len(names), 'class', 'classes')}: {', '.join(names)}.")
-
-
-def _exchanged(before: Generation, now: Generation) -> str:
-    """What `undo` has taken back or, done again, put back."""
-    old, new, marks = before.manifest["batches"], now.manifest["batches"], before.marks() - now.marks()
-    back = (len(old) - len(new), marks) > (0, 0)
-    parts = []
-    for batch in old[len(new) :] if back else new[len(old) :]:
-        source = "" if batch["source"] is None else f" of {batch['source']}"
-        label = "" if batch["label"] is None else f" as '{batch['label']}'"
-        parts.append(f"{_counted(batch['images'], 'image', 'images')}{source}{label}")
-    what = ", ".join([*parts, *(["a review"] if marks else [])])
-    if not what:
-        return "The last change, which brought no images and no marks, is taken back or put back."
-    return f"Taken back: {what}." if back else f"Put back: {what}; undo takes back the last step only."
-
-
-def info(
-    state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of a learner.")],
-    form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
-) -> None:
-    """Tell what a learner knows, what it keeps and how noisy its images seemed."""
-    from continual_crust.field.persistence import noise_from
-    from continual_crust.field.seen import NO_MARK
-    from continual_crust.field.settings import Settings
-    from continual_crust.field.state import NOT_ENDED, StateFolder
-
-    if form not in INFO_FORMATS:
-        raise unknown_name("format", form, INFO_FORMATS)
-    generation = StateFolder(state).newest()
-    if lesson := StateFolder(state).unfinished():
-        _warn(f"{lesson} {NOT_ENDED}.")
-    for sentence in generation.passed_over:
-        _warn(f"{sentence}; this is generation {generation.number}.")
-    if form == "json":
-        numbers = {name: generation.manifest[name] for name in ("classes", "batches")}
-        print(json.dumps({"generation": generation.number, **numbers}, indent=1))
-        return
-    settings = Settings.from_dict(generation.manifest["settings"])
-    table = _table("class", "images seen", "kept", "look wrong", "wrong labels, estimated")
-    for index, entry in enumerate(generation.manifest["classes"]):
-        # Where a person has spoken about every image, there is nothing left to estimate.
-        noise = noise_from(entry["noise"]) if (generation.seen(index).mark == NO_MARK).any() else None
-        counts = (str(entry[name]) for name in ("seen", "kept", "looks_wrong"))
-        table.add_row(Text(_printable(str(entry["name"]))), *counts, "–" if noise is None else str(noise))
-    console.print(table)
-    kind = "colour" if settings.channels == 3 else "grey"
-    size = sum(path.stat().st_size for path in generation.path.iterdir())
-    console.print(
-        f"{settings.model_name()}, {settings.width}×{settings.height} pixels in {kind}, {settings.selector} keeps up "
-        f"to {settings.memory_per_class} images of a class; generation {generation.number}, {size / 1e6:.1f} MB",
-        style="dim",
-        highlight=False,
-        soft_wrap=True,
-    )
-
-
 def _print_learned(outcome: Outcome, state: Path) -> None:
     for note in outcome.notes:
-        _warn(note)
+        warn(note)
     if outcome.reports:
-        table = _table("class", "new images", "kept", "look wrong", "wrong labels, estimated")
+        table = new_table("class", "new images", "kept", "look wrong", "wrong labels, estimated")
         for report in outcome.reports:
             numbers = (str(number) for number in (report.images, report.kept, len(report.doubts)))
             noise = "too few to say" if report.noise is None else str(report.noise)
-            table.add_row(Text(_printable(str(report.label))), *numbers, noise)
+            table.add_row(Text(printable(str(report.label))), *numbers, noise)
         console.print(table)
         for report in outcome.reports:
             _print_doubts(report.label, report.doubts, state)
             if report.second:
-                _say(
+                say(
                     f"What seems right of '{report.label}' is of two kinds, the smaller {report.second:.0%} of it: two "
                     "styles of one class, or a class that is not known yet. Have a look at what is kept."
                 )
     if outcome.known:
-        _say(f"{_images(outcome.known)} known already or there twice, and not learned again.")
+        say(f"{_images(outcome.known)} known already or there twice, and not learned again.")
     if not outcome.reports:
-        _say("Nothing new to learn.")
-    _print_skipped(outcome.skipped, _say)
+        say("Nothing new to learn.")
+    _print_skipped(outcome.skipped, say)
 
 
 def _print_doubts(label: object, doubts: Sequence[Any], state: Path) -> None:
     if not doubts:
         return
-    _say(f"May not be '{label}', most doubtful first:")
+    say(f"May not be '{label}', most doubtful first:")
     for doubt in doubts[:SHOWN]:
         likely = doubt.other is not None and doubt.other_probability >= 0.5
         instead = f"rather '{doubt.other}' ({doubt.other_probability:.0%})" if likely else "unlike the others"
-        _say(f"  {doubt.name}  label right: {doubt.score:.0%}; {instead}")
+        say(f"  {doubt.name}  label right: {doubt.score:.0%}; {instead}")
     if len(doubts) > SHOWN:
         command = f"continual-crust review {shlex.quote(str(state))}"
-        _say(f"  … and {len(doubts) - SHOWN} more; see them with: {command}")
+        say(f"  … and {len(doubts) - SHOWN} more; see them with: {command}")
 
 
 def _print_reviewed(outcome: Outcome) -> None:
     for note in outcome.notes:
-        _warn(note)
+        warn(note)
     if outcome.marked:
-        marks, classes = _counted(outcome.marked, "mark", "marks"), _counted(len(outcome.reports), "class", "classes")
-        _say(f"{marks} applied, {classes} learned anew.")
+        marks, classes = counted(outcome.marked, "mark", "marks"), counted(len(outcome.reports), "class", "classes")
+        say(f"{marks} applied, {classes} learned anew.")
     else:
-        _say("The review says nothing new.")
+        say("The review says nothing new.")
     if outcome.unreachable:
         names = ", ".join(outcome.unreachable[:3]) + (", …" if len(outcome.unreachable) > 3 else "")
         it, stays = ("it", "stays") if len(outcome.unreachable) == 1 else ("they", "stay")
-        _say(
+        say(
             f"{_images(len(outcome.unreachable))} no longer where {it} came from, so {it} {stays} out: {names}. If the "
             "folder was moved, learn it from its new place first."
         )
@@ -302,14 +234,14 @@ def _print_skipped(skipped: Sequence[Skipped], say: Callable[[str], None], most:
 
 
 def _images(count: int) -> str:
-    return _counted(count, "image is", "images are")
+    return counted(count, "image is", "images are")
 
 
-def _counted(count: int, one: str, many: str) -> str:
+def counted(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
 
 
-def _table(*headings: str) -> Table:
+def new_table(*headings: str) -> Table:
     table = Table()
     for number, heading in enumerate(headings):
         text = number == 0 or heading in ("class", "wrong labels, estimated")
@@ -317,16 +249,16 @@ def _table(*headings: str) -> Table:
     return table
 
 
-def _say(sentence: str) -> None:
+def say(sentence: str) -> None:
     # As plain text: a file name may look like markup.
-    console.print(Text(_printable(sentence)), soft_wrap=True)
+    console.print(Text(printable(sentence)), soft_wrap=True)
 
 
-def _warn(sentence: str) -> None:
-    print(_printable(sentence), file=sys.stderr)
+def warn(sentence: str) -> None:
+    print(printable(sentence), file=sys.stderr)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """File names may hold what a terminal would obey."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 

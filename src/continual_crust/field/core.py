@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from continual_crust.data.samples import Samples
 from continual_crust.devices import choose_device
 from continual_crust.errors import InputError
+from continual_crust.field.generation import FORMAT, VERSION, Damaged, Generation, seen_file
 from continual_crust.field.growth import check_takes, with_head
 from continual_crust.field.inputs import Label
 from continual_crust.field.persistence import (
@@ -28,44 +29,15 @@ from continual_crust.field.persistence import (
     noise_numbers,
     restore_network,
 )
+from continual_crust.field.reports import ClassReport, doubts_of, second_opinion
 from continual_crust.field.rows import ArrayRows, Rows, StackedRows
 from continual_crust.field.seen import LIKELY, NO_MARK, RIGHT, Seen
 from continual_crust.field.settings import OWN_MODEL, Settings
-from continual_crust.field.state import FORMAT, VERSION, Damaged, Generation, seen_file
 from continual_crust.field.strategy import Batch, FieldCrust, Lesson, OnProgress
 from continual_crust.models import build_model
 from continual_crust.randomness import seed_for
 from continual_crust.selection.noise_share import NoiseEstimate
 from continual_crust.tensor_file import NotATensorFile, pack
-
-
-@dataclass(frozen=True)
-class Doubt:
-    """An image that looks mislabelled."""
-
-    name: str
-    score: float
-    """How likely the given label is right."""
-    other: Label | None
-    """The class the learner would give instead; None where it knows no other."""
-    other_probability: float
-
-
-@dataclass(frozen=True)
-class ClassReport:
-    """What a lesson did to one class."""
-
-    label: Label
-    images: int
-    """New ones, less what a review brought back."""
-    kept: int
-    """In the memory now, new or old."""
-    doubts: list[Doubt]
-    """Of the new images, the most doubtful first."""
-    noise: NoiseEstimate | None
-    """Of its last batch; None where that was too small to say."""
-    second: float = 0.0
-    """The share of what seems right in it that is a kind of its own."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +88,15 @@ class FieldLearner:
             return self.labels.index(label)
         known = ", ".join(map(repr, self.labels[:10])) + (", …" if len(self.labels) > 10 else "")
         raise InputError(f"class {label!r} was never learned; known: {known or 'none yet'}.")
+
+    def rename(self, old: Label, new: Label) -> None:
+        """Give a class another name. What was learned of it stays."""
+        index = self.index_of(old)
+        if new in self.labels:
+            raise InputError(f"there is a class {new!r} already; to join both, mark images as {new!r} in a review.")
+        if type(new) is not type(old):
+            raise InputError("some classes are called by texts and some by numbers; use one kind for all.")
+        self.labels = _replaced(self.labels, index, new)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -317,7 +298,7 @@ class FieldLearner:
         seen = copy.deepcopy(self.seen[label])
         if len(own):
             logits = strategy.logits(batch.rows, own)
-            seen.other[rows], seen.other_probability[rows] = _second_opinion(logits.double(), label)
+            seen.other[rows], seen.other_probability[rows] = second_opinion(logits.double(), label)
         seen.score[rows] = np.where(seen.mark[rows] == RIGHT, 1, found.right)
         seen.kept[:] = False
         seen.kept[strategy.memory[label].ids.cpu().numpy()] = True
@@ -325,16 +306,7 @@ class FieldLearner:
         if found.noise is not None and len(fresh):
             self.noise = _replaced(self.noise, label, found.noise)
         doubtful = fresh[seen.looks_wrong()[fresh]]
-        names = seen.names()
-        doubts = [
-            Doubt(
-                names[row],
-                float(seen.score[row]),
-                self.labels[seen.other[row]] if seen.other[row] >= 0 else None,
-                float(seen.other_probability[row]),
-            )
-            for row in doubtful[np.argsort(seen.score[doubtful], kind="stable")]
-        ]
+        doubts = doubts_of(seen, doubtful, self.labels)
         noise = found.noise if len(fresh) else self.noise[label]
         return ClassReport(self.labels[label], len(fresh), int(seen.kept.sum()), doubts, noise, found.second)
 
@@ -357,7 +329,7 @@ class FieldLearner:
                 ArrayRows(memory[label].images.cpu().numpy()), torch.from_numpy(np.flatnonzero(changed))
             )
             seen.score[doubted] = right[changed]
-            seen.other[doubted], seen.other_probability[doubted] = _second_opinion(logits.double(), label)
+            seen.other[doubted], seen.other_probability[doubted] = second_opinion(logits.double(), label)
             self.seen = _replaced(self.seen, label, seen)
             counts[self.labels[label]] = len(doubted)
         return counts
@@ -368,16 +340,6 @@ def _checked_settings(plain: dict[str, Any]) -> Settings:
         return Settings.from_dict(plain)
     except InputError as error:
         raise Damaged(f"its manifest's settings are wrong: {str(error).rstrip('.')}") from None
-
-
-def _second_opinion(logits: Tensor, label: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """The most likely class beside the given one, and its probability."""
-    if logits.shape[1] < 2:
-        return np.full(len(logits), -1, np.int32), np.zeros(len(logits), np.float32)
-    probabilities = logits.softmax(dim=1)
-    probabilities[:, label] = -1
-    best = probabilities.max(dim=1)
-    return best.indices.numpy().astype(np.int32), best.values.numpy().astype(np.float32)
 
 
 def _replaced(items: list[Any], index: int, item: Any) -> list[Any]:

@@ -16,11 +16,12 @@ from continual_crust.data.images import depth_of
 from continual_crust.data.loading import Bytes
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.field.core import FieldLearner
+from continual_crust.field.generation import Generation
 from continual_crust.field.inputs import Label, as_bytes, deep_images, images_and_labels
 from continual_crust.field.rows import ArrayRows
 from continual_crust.field.seen import Seen, digest_of, thumbnail_of
 from continual_crust.field.settings import OWN_MODEL, Settings, selector_settings
-from continual_crust.field.state import Generation, StateFolder
+from continual_crust.field.state import StateFolder
 from continual_crust.field.strategy import FieldCrust
 from continual_crust.selection.noise_share import NoiseEstimate
 from continual_crust.selection.selectors import SelectorConfig

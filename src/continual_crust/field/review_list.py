@@ -7,8 +7,8 @@ import io
 
 import numpy as np
 
+from continual_crust.field.generation import Generation
 from continual_crust.field.seen import MARKS
-from continual_crust.field.state import Generation
 
 COLUMNS = ("file", "class", "kept", "looks_wrong", "label_right", "rather", "rather_probability", "mark", "folder")
 

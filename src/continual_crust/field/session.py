@@ -23,7 +23,7 @@ from continual_crust.data.images import MOST_PIXELS
 from continual_crust.errors import InputError, told_name
 from continual_crust.field import notes as notes_of
 from continual_crust.field.checkpoint import Checkpoint, lesson_key
-from continual_crust.field.core import ClassReport, FieldLearner, Incoming
+from continual_crust.field.core import FieldLearner, Incoming
 from continual_crust.field.folder import (
     DecodedFiles,
     Form,
@@ -39,6 +39,7 @@ from continual_crust.field.folder import (
     stray_images,
 )
 from continual_crust.field.inputs import Label
+from continual_crust.field.reports import ClassReport
 from continual_crust.field.review import Review
 from continual_crust.field.review_file import read_review
 from continual_crust.field.rows import ChosenRows
@@ -196,6 +197,16 @@ class Session:
         notes += notes_of.too_many_right(learner) + notes_of.second_thoughts(learner)
         return Outcome(reports, marked=review.applied, unreachable=unreachable, notes=notes)
 
+    def rename(self, old: str, new: str) -> list[str]:
+        """Give a class another name; returns what else is to be said."""
+        self.state.newest()  # says so where there is no learner
+        with self.state.locked():
+            learner, notes = self._learner({}, None)
+            learner.rename(_label(learner, old), _label(learner, class_name(new)))
+            notes += self._given_up("")
+            self.state.write(learner.files())
+        return notes
+
     def _files(self, folder: Path, label: str | None, image_size: int | None) -> list[ImageFile]:
         """The files to learn, before any of them is opened."""
         if image_size is not None and image_size**2 > MOST_PIXELS:
@@ -277,13 +288,13 @@ def _moved_here(
     learner: FieldLearner, folder: Path, files: Sequence[ImageFile], digests: NDArray[np.uint8]
 ) -> list[str]:
     """Folders that are gone and whose images are here, by name and pixels; from now on this is their place."""
-    here = {(file.label, file.name, digest.tobytes()) for file, digest in zip(files, digests, strict=True)}
+    here = {(file.name, digest.tobytes()) for file, digest in zip(files, digests, strict=True)}
     gone = {at for at, batch in enumerate(learner.batches) if batch["source"] and not Path(batch["source"]).is_dir()}
     found = {
         int(seen.batch[row])
-        for label, seen in zip(learner.labels, learner.seen, strict=True)
+        for seen in learner.seen
         for row in np.flatnonzero(np.isin(seen.batch, [*gone])).tolist()
-        if (str(label), seen.files[row], seen.digest[row].tobytes()) in here
+        if (seen.files[row], seen.digest[row].tobytes()) in here
     }
     places = {learner.batches[at]["source"]: None for at in sorted(found)}
     new = str(folder.resolve())

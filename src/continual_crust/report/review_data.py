@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from continual_crust.errors import InputError
+from continual_crust.field.generation import Damaged, Generation
 from continual_crust.field.persistence import noise_from
 from continual_crust.field.seen import NO_MARK, OTHER, RIGHT, Seen
-from continual_crust.field.state import Damaged, Generation
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 from continual_crust.errors import InputError
 from continual_crust.field.folder import readable
-from continual_crust.field.state import Generation
+from continual_crust.field.generation import Generation
 from continual_crust.report.page_style import CSS
 from continual_crust.report.review_data import ReviewData, review_data
 from continual_crust.report.review_sheets import COLUMNS, PER_SHEET, Sheets, sheets_of

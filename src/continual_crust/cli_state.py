@@ -1,0 +1,99 @@
+"""The commands `info`, `undo` and `rename`: a learner in a folder, and what was done to it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from continual_crust.cli_learn import console, counted, new_table, printable, say, warn
+from continual_crust.errors import unknown_name
+
+if TYPE_CHECKING:
+    from continual_crust.field.generation import Generation
+
+FORMATS = ("table", "json")
+
+
+def undo(
+    state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of a learner.")],
+) -> None:
+    """Take back what was learned last, a folder or a review. Done again, it takes itself back."""
+    from continual_crust.field.state import StateFolder
+
+    before, now = StateFolder(state).undo()
+    say(_exchanged(before, now))
+    names = [str(entry["name"]) for entry in now.manifest["classes"]]
+    say(f"The learner is as it was before, and knows {counted(len(names), 'class', 'classes')}: {', '.join(names)}.")
+
+
+def _exchanged(before: Generation, now: Generation) -> str:
+    """What `undo` has taken back or, done again, put back."""
+    old, new, marks = before.manifest["batches"], now.manifest["batches"], before.marks() - now.marks()
+    back = (len(old) - len(new), marks) > (0, 0)
+    parts = []
+    for batch in old[len(new) :] if back else new[len(old) :]:
+        source = "" if batch["source"] is None else f" of {batch['source']}"
+        label = "" if batch["label"] is None else f" as '{batch['label']}'"
+        parts.append(f"{counted(batch['images'], 'image', 'images')}{source}{label}")
+    what = ", ".join([*parts, *(["a review"] if marks else [])])
+    if not what:
+        return "The last change, which brought no images and no marks, is taken back or put back."
+    return f"Taken back: {what}." if back else f"Put back: {what}; undo takes back the last step only."
+
+
+def info(
+    state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of a learner.")],
+    form: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+) -> None:
+    """Tell what a learner knows, what it keeps and how noisy its images seemed."""
+    from continual_crust.field.persistence import noise_from
+    from continual_crust.field.seen import NO_MARK
+    from continual_crust.field.settings import Settings
+    from continual_crust.field.state import NOT_ENDED, StateFolder
+
+    if form not in FORMATS:
+        raise unknown_name("format", form, FORMATS)
+    generation = StateFolder(state).newest()
+    if lesson := StateFolder(state).unfinished():
+        warn(f"{lesson} {NOT_ENDED}.")
+    for sentence in generation.passed_over:
+        warn(f"{sentence}; this is generation {generation.number}.")
+    if form == "json":
+        numbers = {name: generation.manifest[name] for name in ("classes", "batches")}
+        print(json.dumps({"generation": generation.number, **numbers}, indent=1))
+        return
+    settings = Settings.from_dict(generation.manifest["settings"])
+    table = new_table("class", "images seen", "kept", "look wrong", "wrong labels, estimated")
+    for index, entry in enumerate(generation.manifest["classes"]):
+        # Where a person has spoken about every image, there is nothing left to estimate.
+        noise = noise_from(entry["noise"]) if (generation.seen(index).mark == NO_MARK).any() else None
+        counts = (str(entry[name]) for name in ("seen", "kept", "looks_wrong"))
+        table.add_row(Text(printable(str(entry["name"]))), *counts, "–" if noise is None else str(noise))
+    console.print(table)
+    kind = "colour" if settings.channels == 3 else "grey"
+    size = sum(path.stat().st_size for path in generation.path.iterdir())
+    console.print(
+        f"{settings.model_name()}, {settings.width}×{settings.height} pixels in {kind}, {settings.selector} keeps up "
+        f"to {settings.memory_per_class} images of a class; generation {generation.number}, {size / 1e6:.1f} MB",
+        style="dim",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def rename(
+    state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of a learner.")],
+    old: Annotated[str, typer.Argument(metavar="CLASS", help="The class as it is called now.")],
+    new: Annotated[str, typer.Argument(metavar="NAME", help="What to call it; no other class may be called so.")],
+) -> None:
+    """Give a class another name. What was learned stays; a folder of the old name would be a new class."""
+    from continual_crust.field.session import Session
+    from continual_crust.field.state import StateFolder
+
+    for note in Session(StateFolder(state)).rename(old, new):
+        warn(note)
+    say(f"'{old}' is called '{new}' now.")
