@@ -230,7 +230,8 @@ def test_a_forged_checkpoint_is_refused_or_a_checkpoint(
     whole = unpack_tree((run / "checkpoint.safetensors").read_bytes())
     (tmp_path / "checkpoint").write_bytes(pack_tree({**whole, "progress": data.draw(changed(whole["progress"]))}))
     with contextlib.suppress(InputError):
-        progress = _resume(build_strategy(CONFIG, few_digits, torch.device("cpu")), tmp_path / "checkpoint")
+        strategy = build_strategy(CONFIG, few_digits, torch.device("cpu"))
+        progress = _resume(strategy, tmp_path / "checkpoint", few_digits.fingerprint)
         assert len(progress.accuracy_matrix) == len(progress.purities)
         assert isinstance(progress.seconds + sum(map(sum, progress.accuracy_matrix)), int | float)
 

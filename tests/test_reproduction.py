@@ -274,12 +274,11 @@ seeds: 1
 def test_options_for_a_data_set_are_its_default_and_can_be_changed() -> None:
     runs = list(parse_study(TWO_SIFTS, "two_sifts").runs())
     assert [(run.options["mixed"], run.options["mirror"]) for run in runs] == [
-        (False, False),
-        (False, False),
+        (False, False),  # of both, since MNIST's are not mixed anyway
         (True, True),
         (False, True),
     ]
-    assert [name_of(run) for run in runs] == ["Sift", "Sift", "Sift", "Sift, without mixed"]
+    assert [name_of(run) for run in runs] == ["Sift", "Sift", "Sift, without mixed"]
 
 
 def test_two_meanings_of_one_cell_are_refused(studies: dict[str, Study]) -> None:

@@ -62,6 +62,11 @@ def test_what_keeps_no_memory_is_run_with_one_size_of_it() -> None:
     assert len(runs) == 2 * 2 * (1 + 2)
 
 
+def test_what_two_variants_come_to_alike_is_one_run() -> None:
+    usual = "  - {method: crust, selector: {rule: facility_location}, training: {learning_rate: 0.001}}"
+    assert len(list(parse_study(GOOD.replace("  - replay", usual), "s").runs())) == 2 * 2 * 2
+
+
 def test_a_number_of_seeds_counts_from_zero() -> None:
     assert parse_study(GOOD.replace("[3, 4]", "3"), "s").seeds == (0, 1, 2)
 
@@ -100,7 +105,7 @@ def test_without_noise_there_is_one_level() -> None:
         ("phase1_epochs: 2", "phase1_epochs: many", "line 13: phase1_epochs is 'many'; give a whole number"),
         ("phase1_epochs: 2", "first_classes: two", "line 13: first_classes is 'two'; give a whole number"),
         ("seeds: [3, 4]", "seeds: !foo 3", "line 12: a plain value is expected here"),
-        ("  - replay", "  - replay\n  - replay", "line 5: two of 'methods' come to the same runs"),
+        ("  - replay", "  - replay\n  - replay", "line 5: 'methods' names something twice"),
         ("phase1_epochs: 2", "model: [resnet18]", "line 13: there is no model '['resnet18']'"),
         ("phase1_epochs: 2", "image_size: true", "line 13: image_size is True; give a whole number"),
         ("phase1_epochs: 2", "model: resnet", "line 13: there is no model 'resnet'; did you mean 'resnet18'"),

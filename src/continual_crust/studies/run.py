@@ -206,11 +206,12 @@ def read_config(folder: Path) -> RunConfig:
 
 def load_run(folder: Path, dataset: Dataset, device: torch.device) -> FinishedRun:
     """Bring a finished run back as it was when it ended: result, learner and stream."""
-    config, result = read_config(folder), RunResult.read(folder / "result.json")
-    if not result.is_of(dataset.fingerprint):
-        raise InputError(f"the learner in {folder} was taught other images than these; give its own --data-root.")
+    config = read_config(folder)
     strategy = build_strategy(config, dataset, device)
     load_learner(strategy, folder / LEARNER)
+    result = RunResult.read(folder / "result.json")
+    if not result.is_of(dataset.fingerprint):
+        raise InputError(f"the learner in {folder} was taught other images than these; give its own --data-root.")
     return FinishedRun(result, strategy, build_stream(config, dataset))
 
 

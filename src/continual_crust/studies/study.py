@@ -77,14 +77,20 @@ class Study:
     def runs(self) -> Iterator[RunConfig]:
         """Every run of the study, seed by seed, so that a half-finished study has whole columns.
 
-        A method that keeps no memory is the same with any size of it, and has the first.
+        A method that keeps no memory is the same with any size of it, and has the first. What two methods with changes
+        come to alike, for one of the data sets perhaps, is one run.
         """
         sizes: tuple[int | None, ...] = self.memory or (None,)
+        known: set[str] = set()
         for seed, dataset, level, size, variant in itertools.product(
             self.seeds, self.datasets, self.levels, sizes, self.variants
         ):
-            if size == sizes[0] or strategy_named(variant.method).remembers:
-                yield self._run(dataset, variant, level, size, seed)
+            if size != sizes[0] and not strategy_named(variant.method).remembers:
+                continue
+            config = self._run(dataset, variant, level, size, seed)
+            if (run := run_id(config)) not in known:
+                known.add(run)
+                yield config
 
     def _run(self, dataset: str, variant: Variant, level: float, size: int | None, seed: int) -> RunConfig:
         defaults = defaults_for(dataset, self.noise, variant.method)
@@ -225,15 +231,14 @@ class _Reader:
             raise self._wrong(
                 top["id"], f"the id '{study.id}' would not do as a folder name; use letters, digits, . _ -"
             )
-        for node_name, values in (("datasets", study.datasets), ("seeds", study.seeds), ("memory", study.memory)):
-            if len(set(values)) < len(values):
+        named = {"datasets": study.datasets, "seeds": study.seeds, "memory": study.memory, "methods": study.variants}
+        for node_name, values in named.items():
+            if any(value in values[:number] for number, value in enumerate(values)):
                 raise self._wrong(top[node_name], f"'{node_name}' names something twice")
         try:
-            runs = [run_id(config) for config in study.runs()]
+            list(study.runs())
         except (InputError, TypeError, ValueError) as error:
             raise InputError(f"{self._source}: {error}") from None
-        if len(set(runs)) < len(runs):
-            raise self._wrong(top["methods"], "two of 'methods' come to the same runs")
         return study
 
     def _noise(self, node: yaml.Node | None) -> tuple[NoiseKind, tuple[float, ...]]:
