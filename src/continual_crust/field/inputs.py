@@ -117,6 +117,19 @@ def as_bytes(images: Any, scale: float | None, depth: tuple[int, int] = FULL_DEP
     return np.ascontiguousarray(array.astype(np.uint8)), scale
 
 
+def check_shape(pixels: Bytes, wanted: tuple[int, int, int]) -> None:
+    """Refuse images of another shape than a learner knows."""
+    if pixels.shape[1:] == wanted:
+        return
+    remedies = ["resize them"] if pixels.shape[2:] != wanted[1:] else []
+    if pixels.shape[1] != wanted[0]:
+        remedies.append(f"convert them to {({1: 'grey', 3: 'colour'}).get(wanted[0], f'{wanted[0]} channels')}")
+    given, known = ("×".join(map(str, shape)) for shape in (pixels.shape[1:], wanted))
+    raise InputError(
+        f"images are {given} (channels, height, width) but the learner knows {known}; {' and '.join(remedies)}."
+    )
+
+
 def _as_array(images: Any, depth: tuple[int, int]) -> NDArray[Any]:
     if isinstance(images, Tensor):
         images = images.detach().cpu()

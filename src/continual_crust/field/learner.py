@@ -17,7 +17,7 @@ from continual_crust.data.loading import Bytes
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.field.core import FieldLearner
 from continual_crust.field.generation import Generation
-from continual_crust.field.inputs import Label, as_bytes, deep_images, images_and_labels
+from continual_crust.field.inputs import Label, as_bytes, check_shape, deep_images, images_and_labels
 from continual_crust.field.rows import ArrayRows
 from continual_crust.field.seen import Seen, digest_of, thumbnail_of
 from continual_crust.field.settings import OWN_MODEL, Settings, selector_settings
@@ -207,7 +207,7 @@ class ContinualLearner:
         pixels, scale = as_bytes(images, settings.image_scale or None, settings.depth)
         channels, height, width = settings.image_shape if settings.channels else pixels.shape[1:]
         settings = replace(settings, image_scale=float(scale or 0), channels=channels, height=height, width=width)
-        _check_shape(pixels, settings)
+        check_shape(pixels, settings.image_shape)
         names = [f"image {number}" for number in range(len(pixels))] if names is None else [*map(str, names)]
         if len(names) != len(pixels):
             raise InputError(f"there are {len(pixels)} images but {len(names)} names; give one name for each image.")
@@ -240,7 +240,7 @@ class ContinualLearner:
         pixels, _ = as_bytes(images, core.settings.image_scale or None, core.settings.depth)
         if not len(pixels):
             return np.empty((0, len(core.labels)))
-        _check_shape(pixels, core.settings)
+        check_shape(pixels, core.settings.image_shape)
         logits = strategy.predict_logits(torch.from_numpy(pixels))
         probabilities: NDArray[np.float64] = logits.double().softmax(dim=1).cpu().numpy()
         return probabilities
@@ -343,15 +343,3 @@ def _checked_module(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"model is {model!r}; give a module, not its class or name.")
     return model
-
-
-def _check_shape(pixels: Bytes, settings: Settings) -> None:
-    if pixels.shape[1:] != settings.image_shape:
-        given, wanted = ("×".join(map(str, shape)) for shape in (pixels.shape[1:], settings.image_shape))
-        remedies = ["resize them"] if pixels.shape[2:] != settings.image_shape[1:] else []
-        if pixels.shape[1] != settings.channels:
-            kind = {1: "grey", 3: "colour"}.get(settings.channels, f"{settings.channels} channels")
-            remedies.append(f"convert them to {kind}")
-        raise InputError(
-            f"images are {given} (channels, height, width) but the learner knows {wanted}; {' and '.join(remedies)}."
-        )
