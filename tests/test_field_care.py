@@ -201,6 +201,16 @@ def test_undo_takes_back_what_was_learned_last_and_itself(
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_a_first_class_that_comes_alone_is_told_to_be_hard_to_judge(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    told = "'0' is the only class so far, with nothing to compare it with"
+    for digit in (0, 1):
+        images = write_images(tmp_path / str(digit), numbers_of(digits, digit)[:40])
+        assert command(monkeypatch, "learn", tmp_path / "S", images, "--label", digit, "-m", 1, "-n", 1) == 0
+        assert (told in capsys.readouterr().err) == (digit == 0)
+
+
 def test_a_class_can_be_called_otherwise(
     state: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, tmp_path: Path
 ) -> None:

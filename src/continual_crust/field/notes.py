@@ -55,6 +55,16 @@ def only_the_first(several: int) -> list[str]:
     return [f"{hold} several images; only the first of each was used."]
 
 
+def nothing_to_compare_with(learner: FieldLearner) -> list[str]:
+    """Of a first class that came alone, where some of it looks wrong."""
+    if len(learner.labels) > 1 or not learner.seen[0].looks_wrong().any():
+        return []
+    return [
+        f"'{learner.labels[0]}' is the only class so far, with nothing to compare it with: many of its right images "
+        "may look wrong until others are learned."
+    ]
+
+
 def second_thoughts(learner: FieldLearner) -> list[str]:
     """Of kept images that the lesson has made look wrong."""
     return [

@@ -167,7 +167,7 @@ class Session:
                 notes += self._given_up(lesson)
                 reports = self._taught(learner, incoming, (), lesson)
                 self.state.write(learner.files(), self.before)
-        notes += notes_of.second_thoughts(learner)
+        notes += notes_of.second_thoughts(learner) + notes_of.nothing_to_compare_with(learner)
         return Outcome(reports, known, skipped, notes=notes)
 
     def check_folder(self, folder: Path, label: str | None, asked: Mapping[str, Any], image_size: int | None) -> None:
