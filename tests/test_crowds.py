@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from continual_crust.selection.crowds import crowding, nearest
+from continual_crust.selection.crowds import crowding, nearest, votes
 
 
 def test_the_nearest_of_a_point_are_itself_and_those_next_to_it() -> None:
@@ -30,3 +30,10 @@ def test_the_middle_of_a_crowd_is_more_crowded_than_what_lies_about() -> None:
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 def test_few_points(count: int) -> None:
     assert crowding(torch.zeros(count, 2), 0.1).shape == (count,)
+
+
+def test_a_lone_point_of_the_last_class_has_no_votes_for_it() -> None:
+    points = torch.cat([torch.randn(20, 2, generator=torch.Generator().manual_seed(0)), torch.full((1, 2), 50.0)])
+    for_it, against_it = votes(points, torch.tensor([0] * 20 + [3]), voters=10)
+    assert (int(for_it[-1]), int(against_it[-1])) == (0, 10)
+    assert [found.tolist() for found in votes(points[:1], torch.tensor([2]), voters=10)] == [[0], [0]]

@@ -193,6 +193,11 @@ def test_undo_takes_back_what_was_learned_last_and_itself(
     for verb in ("Taken back", "Put back", "Taken back"):
         assert command(monkeypatch, "undo", state) == 0
         assert f"{verb}: a review" in capsys.readouterr().out
+    for mark in ("wrong", "right"):
+        (tmp_path / "r.csv").write_text(f"file,class,mark,new_class\n0/0.png,0,{mark},\n")
+        assert command(monkeypatch, "learn", state, "--review", tmp_path / "r.csv") == 0
+    assert command(monkeypatch, "undo", state) == 0
+    assert "Taken back, or put back: a review." in capsys.readouterr().out
     newest = max((state / "generations").iterdir())
     (newest / "manifest.json").write_text("{}")
     assert command(monkeypatch, "undo", state) == 2
@@ -222,10 +227,15 @@ def test_a_class_can_be_called_otherwise(
     images = before.coresets["0"].images
     assert (after.predict_proba(images) == before.predict_proba(images)).all()
     assert (after.coresets["nought"].images == images).all()
-    for old, new, told in (("0", "x", "class '0' was never learned"), ("1", "nought", "a class 'nought' already")):
+    for old, new, told in (
+        ("0", "x", "class '0' was never learned"),
+        ("1", "nought", "a class 'nought' already"),
+        ("1", " ", "the new name is empty"),
+    ):
         assert command(monkeypatch, "rename", state, old, new) == 2
         assert told in capsys.readouterr().err
     assert command(monkeypatch, "undo", state) == 0
+    assert "the name 'nought', which is '0' again" in capsys.readouterr().out
     assert classes_in(state) == ["0", "1"]
     assert command(monkeypatch, "rename", tmp_path / "nowhere", "0", "x") == 2
     assert not (tmp_path / "nowhere").exists()

@@ -30,6 +30,7 @@ from continual_crust.studies.run import (
     read_config,
     save_learner,
 )
+from continual_crust.tensor_tree import pack_tree, unpack_tree
 
 QUICK = RunConfig(
     dataset="few_digits",
@@ -130,6 +131,12 @@ def test_a_stopped_run_does_not_go_on_with_other_images(few_digits, other_digits
         for checkpoint in (None, tmp_path / "c")
     )
     assert resumed.accuracy_matrix == whole.accuracy_matrix
+    unfinished = unpack_tree((tmp_path / "c").read_bytes())
+    del unfinished["data"]  # as checkpoints once were
+    (tmp_path / "old").write_bytes(pack_tree(unfinished))
+    begun: list[int] = []
+    execute(QUICK, other_digits, torch.device("cpu"), None, lambda at, _: begun.append(at), None, tmp_path / "old")
+    assert begun == []  # it had ended
     assert resumed.data == whole.data == other_digits.fingerprint != few_digits.fingerprint
 
 

@@ -145,7 +145,7 @@ def test_runs_that_an_edited_file_no_longer_asks_for_are_told(
     assert study_run(monkeypatch, "digits", "--only", "*-label-0.4-*") == 0
     monkeypatch.setattr(f"{__name__}.STUDY", STUDY.replace(", 0.4]", "]"))
     assert study_run(monkeypatch, "digits", "--only", "*-s0-*") == 0
-    assert "2 finished runs in out/tiny are no part of this study" in capsys.readouterr().out
+    assert "2 finished runs in out/tiny are none that file and program ask for now" in capsys.readouterr().out
 
 
 def test_a_page_can_have_the_table_of_ones_own_study(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import io
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -15,9 +15,6 @@ from rich.text import Text
 from continual_crust import __version__, cli_demo, cli_learn, cli_report, cli_review, cli_state, cli_study
 from continual_crust.errors import InputError, trouble_of_the_machine, unknown_name
 from continual_crust.process_memory import keep_freed_memory
-
-if TYPE_CHECKING:
-    pass
 
 INTERRUPTED = 130
 """What a program ends with that Ctrl-C stopped."""

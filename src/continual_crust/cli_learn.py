@@ -223,14 +223,14 @@ def _print_reviewed(outcome: Outcome) -> None:
         )
 
 
-def _print_skipped(skipped: Sequence[Skipped], say: Callable[[str], None], most: int = SHOWN) -> None:
+def _print_skipped(skipped: Sequence[Skipped], tell: Callable[[str], None], most: int = SHOWN) -> None:
     if not skipped:
         return
-    say("1 file skipped:" if len(skipped) == 1 else f"{len(skipped)} files skipped:")
+    tell("1 file skipped:" if len(skipped) == 1 else f"{len(skipped)} files skipped:")
     for one in skipped[:most]:
-        say(f"  {one.why}")
+        tell(f"  {one.why}")
     if len(skipped) > most:
-        say(f"  … and {len(skipped) - most} more.")
+        tell(f"  … and {len(skipped) - most} more.")
 
 
 def _images(count: int) -> str:

@@ -21,7 +21,7 @@ FORMATS = ("table", "json")
 def undo(
     state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of a learner.")],
 ) -> None:
-    """Take back what was learned last, a folder or a review. Done again, it takes itself back."""
+    """Take back the last learn, review or rename. Done again, it takes itself back."""
     from continual_crust.field.state import StateFolder
 
     before, now = StateFolder(state).undo()
@@ -39,9 +39,14 @@ def _exchanged(before: Generation, now: Generation) -> str:
         source = "" if batch["source"] is None else f" of {batch['source']}"
         label = "" if batch["label"] is None else f" as '{batch['label']}'"
         parts.append(f"{counted(batch['images'], 'image', 'images')}{source}{label}")
-    what = ", ".join([*parts, *(["a review"] if marks else [])])
-    if not what:
-        return "The last change, which brought no images and no marks, is taken back or put back."
+    if before.is_marked_otherwise(now):
+        parts.append("a review")
+    for one, other in zip(before.manifest["classes"], now.manifest["classes"], strict=False):
+        if one["name"] != other["name"]:
+            parts.append(f"the name '{one['name']}', which is '{other['name']}' again")
+    what = ", ".join(parts) or "a change that brought no images and no marks"
+    if len(old) == len(new) and not marks:  # which of both came first cannot be told
+        return f"Taken back, or put back: {what}."
     return f"Taken back: {what}." if back else f"Put back: {what}; undo takes back the last step only."
 
 
@@ -51,7 +56,6 @@ def info(
 ) -> None:
     """Tell what a learner knows, what it keeps and how noisy its images seemed."""
     from continual_crust.field.persistence import noise_from
-    from continual_crust.field.seen import NO_MARK
     from continual_crust.field.settings import Settings
     from continual_crust.field.state import NOT_ENDED, StateFolder
 
@@ -68,9 +72,8 @@ def info(
         return
     settings = Settings.from_dict(generation.manifest["settings"])
     table = new_table("class", "images seen", "kept", "look wrong", "wrong labels, estimated")
-    for index, entry in enumerate(generation.manifest["classes"]):
-        # Where a person has spoken about every image, there is nothing left to estimate.
-        noise = noise_from(entry["noise"]) if (generation.seen(index).mark == NO_MARK).any() else None
+    for entry in generation.manifest["classes"]:
+        noise = noise_from(entry["noise"])
         counts = (str(entry[name]) for name in ("seen", "kept", "looks_wrong"))
         table.add_row(Text(printable(str(entry["name"]))), *counts, "–" if noise is None else str(noise))
     console.print(table)
@@ -96,4 +99,4 @@ def rename(
 
     for note in Session(StateFolder(state)).rename(old, new):
         warn(note)
-    say(f"'{old}' is called '{new}' now.")
+    say(f"'{old}' is called '{new.strip()}' now.")

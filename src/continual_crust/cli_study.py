@@ -105,14 +105,14 @@ def run(
     todo = [config for config in mine if run_id(config) not in done]
     if engine == "local":  # elsewhere the data may lie where the runs are done
         _refuse_without_data(todo, folder, data_root, download)
-        _refuse_other_data([config for config in mine if run_id(config) in done], folder, data_root)
+        _refuse_other_data([config for config in mine if run_id(config) in done], folder, data_root, download)
     advice = sharing_advice(device, workers, len(todo)) if engine == "local" and todo else None
     left_out = StudyFolder.create(folder.path, study, text).left_out()
     plan = f": {len(mine)} runs, {len(mine) - len(todo)} done, {len(todo)} to do."
     console.print(Text.assemble((study.title, "bold"), plan), soft_wrap=True)
     if left_out:
         console.print(
-            Text(f"{left_out} finished runs in {folder.path} are no part of this study as its file is now.", "dim"),
+            Text(f"{left_out} finished runs in {folder.path} are none that file and program ask for now.", "dim"),
             soft_wrap=True,
         )
     console.print(f"[dim]{_forecast(folder, mine, todo)}[/dim]")
@@ -249,12 +249,12 @@ def _refuse_without_data(todo: list[RunConfig], folder: Runs, data_root: Path | 
     raise missing[-1]
 
 
-def _refuse_other_data(done: list[RunConfig], folder: Runs, data_root: Path | None) -> None:
+def _refuse_other_data(done: list[RunConfig], folder: Runs, data_root: Path | None, download: bool) -> None:
     """Stop where results of other images would pass for results of these."""
     from continual_crust.studies.work import fingerprint_of
 
     for name, config in {config.dataset: config for config in done}.items():
-        data = fingerprint_of(config, data_root)
+        data = fingerprint_of(config, data_root, download)
         results = [folder.finished(config) for config in done if config.dataset == name]
         if not all(result.is_of(data) for result in results if result is not None):
             raise InputError(f"{folder.path} has results of other images than the '{name}' here; choose another --out.")

@@ -97,6 +97,10 @@ class FieldLearner:
         if type(new) is not type(old):
             raise InputError("some classes are called by texts and some by numbers; use one kind for all.")
         self.labels = _replaced(self.labels, index, new)
+        self.batches = [
+            {**batch, "classes": [new if label == old else label for label in batch["classes"]]}
+            for batch in self.batches
+        ]
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -187,7 +191,8 @@ class FieldLearner:
                     "seen": len(seen),
                     "kept": int(seen.kept.sum()),
                     "looks_wrong": int(seen.looks_wrong().sum()),
-                    "noise": noise_numbers(noise),
+                    # Where a person has spoken about every image, there is nothing left to estimate.
+                    "noise": noise_numbers(noise if (seen.mark == NO_MARK).any() else None),
                 }
                 for label, seen, noise in zip(self.labels, self.seen, self.noise, strict=True)
             ],

@@ -101,9 +101,7 @@ def image_files(folder: Path, label: str | None, apart_from: Path | None = None)
     if not folder.is_dir():
         raise no_folder(folder)
     if label is not None:
-        if not label.strip():
-            raise InputError("--label is empty; give the name of the class.")
-        name = class_name(label)
+        name = given_name(label, "--label")
         return [ImageFile(path, shown(path.relative_to(folder)), name) for path in files_under(folder, apart_from)]
     classes = [entry for entry in visible(folder) if entry.is_dir() and not _same(entry, apart_from)]
     if not classes:
@@ -127,6 +125,13 @@ def shown(path: Path) -> str:
 def readable(name: str) -> str:
     """A name from the operating system, whose bytes need not be UTF-8, as text that always is."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def given_name(name: str, what: str) -> str:
+    """A class's name that a person gave."""
+    if not name.strip():
+        raise InputError(f"{what} is empty; give the name of the class.")
+    return class_name(name)
 
 
 def class_name(name: str) -> str:

@@ -96,6 +96,12 @@ class Generation:
         """How many entries people have said something about."""
         return sum(int((self.seen(index).mark != NO_MARK).sum()) for index in range(len(self.manifest["classes"])))
 
+    def is_marked_otherwise(self, other: Generation) -> bool:
+        """Whether people have said something else in another generation about the images that both know."""
+        classes = min(len(self.manifest["classes"]), len(other.manifest["classes"]))
+        pairs = ((self.seen(index).mark, other.seen(index).mark) for index in range(classes))
+        return any((one[: len(two)] != two[: len(one)]).any() for one, two in pairs)
+
     @classmethod
     def read(cls, path: Path) -> Generation:
         """Open a generation, checking every file in it; raises `Damaged`."""

@@ -84,7 +84,7 @@ def as_bytes(images: Any, scale: float | None, depth: tuple[int, int] = FULL_DEP
                 f"images have shape {tuple(array.shape)}, with transparency as the last channel; leave it out: "
                 "images[..., :-1]."
             )
-        if array.shape[3] in (1, 3) or array.shape[3] < array.shape[1]:
+        if array.shape[3] in (1, 3) or array.shape[3] < min(array.shape[1:3]):
             array = array.transpose(0, 3, 1, 2)
     if array.ndim != 4 or not all(array.shape[1:]):
         raise InputError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from continual_crust.field.folder import (
     class_name,
     empty_classes,
     form_of,
+    given_name,
     image_files,
     readable,
     shown,
@@ -200,9 +202,9 @@ class Session:
     def rename(self, old: str, new: str) -> list[str]:
         """Give a class another name; returns what else is to be said."""
         self.state.newest()  # says so where there is no learner
-        with self.state.locked():
+        with self.state.locked(), self._workplace():
             learner, notes = self._learner({}, None)
-            learner.rename(_label(learner, old), _label(learner, class_name(new)))
+            learner.rename(_label(learner, old), _label(learner, given_name(new, "the new name")))
             notes += self._given_up("")
             self.state.write(learner.files())
         return notes
@@ -287,15 +289,15 @@ def _label(learner: FieldLearner, text: str) -> Label:
 def _moved_here(
     learner: FieldLearner, folder: Path, files: Sequence[ImageFile], digests: NDArray[np.uint8]
 ) -> list[str]:
-    """Folders that are gone and whose images are here, by name and pixels; from now on this is their place."""
+    """Folders that are gone and most of whose images are here, by name and pixels; from now on this is their place."""
     here = {(file.name, digest.tobytes()) for file, digest in zip(files, digests, strict=True)}
     gone = {at for at, batch in enumerate(learner.batches) if batch["source"] and not Path(batch["source"]).is_dir()}
-    found = {
-        int(seen.batch[row])
-        for seen in learner.seen
-        for row in np.flatnonzero(np.isin(seen.batch, [*gone])).tolist()
-        if (seen.files[row], seen.digest[row].tobytes()) in here
-    }
+    images, found_here = Counter[int](), Counter[int]()
+    for seen in learner.seen:
+        for row in np.flatnonzero(np.isin(seen.batch, [*gone])).tolist():
+            images[int(seen.batch[row])] += 1
+            found_here[int(seen.batch[row])] += (seen.files[row], seen.digest[row].tobytes()) in here
+    found = {batch for batch, count in images.items() if found_here[batch] > count / 2}
     places = {learner.batches[at]["source"]: None for at in sorted(found)}
     new = str(folder.resolve())
     learner.batches = [{**b, "source": new} if at in found else b for at, b in enumerate(learner.batches)]

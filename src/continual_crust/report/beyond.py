@@ -16,8 +16,8 @@ METHODS = (
     style_of("replay").label,
     AS_RELEASED,
     style_of("cosine_crust").label,
-    style_of("sift").label,
-    f"{style_of('sift').label}, wary",
+    OURS[0],
+    f"{OURS[0]}, wary",
     *OURS[1:],
 )
 CONDITIONS: tuple[tuple[str, Noise, int], ...] = (

@@ -25,7 +25,8 @@ def votes(points: Tensor, labels: Tensor, voters: int) -> tuple[Tensor, Tensor]:
     >>> [found.tolist() for found in votes(points, labels, voters=2)]
     [[0, 1, 1, 2], [2, 1, 1, 0]]
     """
-    counts = functional.one_hot(labels[nearest(points, voters + 1)[1][:, 1:]]).sum(dim=1)
+    neighbours = labels[nearest(points, voters + 1)[1][:, 1:]]
+    counts = functional.one_hot(neighbours, int(labels.max()) + 1).sum(dim=1)
     own = labels[:, None]
     return counts.gather(1, own).squeeze(1), counts.scatter(1, own, 0).amax(dim=1)
 

@@ -159,7 +159,7 @@ def load_learner(strategy: Strategy, path: Path) -> None:
 def _resume(strategy: Strategy, checkpoint: Path, data: str) -> Progress:
     with _told_as_unusable(checkpoint):
         saved = unpack_tree(checkpoint.read_bytes())
-        if saved["data"] != data:
+        if saved.get("data", data) != data:  # checkpoints did not always tell
             raise InputError("it was begun on other images")
         progress = Progress(**saved["progress"])
         if not all(isinstance(row, list) and all(map(_is_number, row)) for row in progress.accuracy_matrix):

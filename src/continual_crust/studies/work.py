@@ -58,7 +58,9 @@ def work_on(
     with claimed(target) as is_ours:
         if not is_ours:
             return UNDER_WAY
-        if folder.finished(config) is not None or folder.adopt(config, fingerprint_of(config, place.data_root)):
+        if folder.finished(config) is not None or folder.adopt(
+            config, fingerprint_of(config, place.data_root, place.download)
+        ):
             (target / CHECKPOINT).unlink(missing_ok=True)  # from one that was killed in its last moment
             return SKIPPED
         write_atomically(target / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
@@ -118,13 +120,13 @@ _reading = threading.Lock()
 """So that runs in several threads read a data set once."""
 
 
-def fingerprint_of(config: RunConfig, data_root: Path | None) -> str:
+def fingerprint_of(config: RunConfig, data_root: Path | None, download: bool) -> str:
     """Of a run's data set where its files may be others elsewhere; empty where they may not, or are missing."""
     if not SOURCES[config.dataset].varies:
         return ""
     try:
         with _reading:
-            return _dataset(config.dataset, data_root, False, config.image_size, config.crop).fingerprint
+            return _dataset(config.dataset, data_root, download, config.image_size, config.crop).fingerprint
     except MissingData:
         return ""
 

@@ -66,8 +66,10 @@ class CoresetReplayPlugin(SupervisedPlugin):  # type: ignore[misc]
     def before_training(self, strategy: Any, **_: Any) -> None:
         """Find out, once, who replays."""
         if self._settled:
-            if getattr(strategy, _MARK, None) is not self:
+            # One from an older checkpoint has marked no strategy yet.
+            if vars(self).get("_marked") and getattr(strategy, _MARK, None) is not self:
                 raise InputError("this CoresetReplayPlugin belongs to another strategy; make a new one for each.")
+            self._mark(strategy)
             return
         if sum(isinstance(plugin, CoresetReplayPlugin) for plugin in strategy.plugins) > 1:
             raise InputError("the strategy has more than one CoresetReplayPlugin; give it one.")
@@ -81,7 +83,12 @@ class CoresetReplayPlugin(SupervisedPlugin):  # type: ignore[misc]
                 self._mem_size, storage_policy=self.storage_policy, **self._replay_arguments
             )
         self._settled = True
+        self._mark(strategy)
+
+    def _mark(self, strategy: Any) -> None:
+        """Belong to a strategy, in a way that its checkpoints keep."""
         setattr(strategy, _MARK, self)
+        self._marked = True
 
     def _serve(self, others: list[Any]) -> None:
         """Become the memory of a replay plugin that has none of its own yet."""
