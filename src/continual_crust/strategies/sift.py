@@ -38,8 +38,8 @@ Gradients tell noise of *past* classes, for which the network has an output of i
 Once noise is known, the better part is taken of what passes the scout, and not of all. Sift trains m + n epochs in all,
 as every other method does; with fewer than three nothing is sifted.
 
-All this takes noise for a mixture. Where it is one other class, as many labels as are flipped in one direction, that
-class is a crowd too, and what is held back of it looks like what was taught. A `wary` learner therefore
+All this takes noise for a mixture. Where it is all of one other class, as with labels that are flipped in one direction
+only, that class is a crowd too, and what is held back of it looks like what was taught. A `wary` learner therefore
 
     learns   only the better half as long as no noise is known, so that less of the second crowd is taught,
     asks     about the worst fifth of the class alone, where most of it is,
