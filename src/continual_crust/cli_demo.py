@@ -1,19 +1,14 @@
-"""The command `demo`, and the table it shares with `run`."""
+"""The command `demo`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from continual_crust.studies.result import RunResult
-
-console = Console()
+from continual_crust.cli_printing import console, print_results
 
 
 def demo(
@@ -68,17 +63,3 @@ def demo(
     console.print(
         Text.assemble(("open ", "dim"), str(page), (" to see what each method remembered", "dim")), soft_wrap=True
     )
-
-
-def print_results(results: list[RunResult]) -> None:
-    """A line for each method: means over seeds, with standard deviations where there are several."""
-    from continual_crust.report.tables import percent, summary_table
-
-    table = Table(title=f"{results[0].dataset}, noise {results[0].noise}", title_justify="left")
-    for heading in ("method", "seeds", "accuracy %", "forgetting %", "purity %", "seconds"):
-        table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
-    for row in summary_table(results).to_dict("records"):
-        shares = (percent(row[name], row[f"{name}_std"]) for name in ("accuracy", "forgetting", "purity"))
-        measures = (share.removesuffix(" %") for share in shares)
-        table.add_row(row["method"], str(row["runs"]), *measures, f"{row['seconds']:.1f}")
-    console.print(table)

@@ -1,4 +1,4 @@
-"""The commands for people with their own images: ``continual-crust learn``, ``predict`` and ``info``."""
+"""The commands for people with their own images: ``continual-crust learn`` and ``predict``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import shlex
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,16 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from continual_crust.cli_printing import console, counted, new_table, printable, say, warn
 from continual_crust.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
     from continual_crust.field.folder import Skipped
     from continual_crust.field.session import Outcome
 
-console = Console()
 FIRST = "Chosen when STATE is made"
 SHOWN = 10
 """Lines of a list that are printed."""
@@ -235,32 +233,6 @@ def _print_skipped(skipped: Sequence[Skipped], tell: Callable[[str], None], most
 
 def _images(count: int) -> str:
     return counted(count, "image is", "images are")
-
-
-def counted(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
-
-
-def new_table(*headings: str) -> Table:
-    table = Table()
-    for number, heading in enumerate(headings):
-        text = number == 0 or heading in ("class", "wrong labels, estimated")
-        table.add_column(heading, justify="left" if text else "right", overflow="fold")
-    return table
-
-
-def say(sentence: str) -> None:
-    # As plain text: a file name may look like markup.
-    console.print(Text(printable(sentence)), soft_wrap=True)
-
-
-def warn(sentence: str) -> None:
-    print(printable(sentence), file=sys.stderr)
-
-
-def printable(text: str) -> str:
-    """File names may hold what a terminal would obey."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 @contextmanager

@@ -97,10 +97,8 @@ class FieldLearner:
         if type(new) is not type(old):
             raise InputError("some classes are called by texts and some by numbers; use one kind for all.")
         self.labels = _replaced(self.labels, index, new)
-        self.batches = [
-            {**batch, "classes": [new if label == old else label for label in batch["classes"]]}
-            for batch in self.batches
-        ]
+        names = [[new if label == old else label for label in batch["classes"]] for batch in self.batches]
+        self.batches = [{**batch, "classes": inside} for batch, inside in zip(self.batches, names, strict=True)]
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -1,0 +1,55 @@
+"""What several commands print in the same way."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from continual_crust.studies.result import RunResult
+
+console = Console()
+
+
+def counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def new_table(*headings: str) -> Table:
+    table = Table()
+    for number, heading in enumerate(headings):
+        text = number == 0 or heading in ("class", "wrong labels, estimated")
+        table.add_column(heading, justify="left" if text else "right", overflow="fold")
+    return table
+
+
+def say(sentence: str) -> None:
+    # As plain text: a file name may look like markup.
+    console.print(Text(printable(sentence)), soft_wrap=True)
+
+
+def warn(sentence: str) -> None:
+    print(printable(sentence), file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    """File names may hold what a terminal would obey."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def print_results(results: list[RunResult]) -> None:
+    """A line for each method: means over seeds, with standard deviations where there are several."""
+    from continual_crust.report.tables import percent, summary_table
+
+    table = Table(title=f"{results[0].dataset}, noise {results[0].noise}", title_justify="left")
+    for heading in ("method", "seeds", "accuracy %", "forgetting %", "purity %", "seconds"):
+        table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
+    for row in summary_table(results).to_dict("records"):
+        shares = (percent(row[name], row[f"{name}_std"]) for name in ("accuracy", "forgetting", "purity"))
+        measures = (share.removesuffix(" %") for share in shares)
+        table.add_row(row["method"], str(row["runs"]), *measures, f"{row['seconds']:.1f}")
+    console.print(table)
