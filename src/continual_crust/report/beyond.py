@@ -6,10 +6,9 @@ import math
 
 from continual_crust.data.noise import Noise, NoiseKind
 from continual_crust.report.cells import ACCURACY, PURITY
-from continual_crust.report.evidence import Evidence, Place, spread
+from continual_crust.report.evidence import Evidence, Place, spread, table_of_what_was_run
 from continual_crust.report.paper_comparison import AS_RELEASED, OUR_SEEDS, OURS
 from continual_crust.report.styles import style_of
-from continual_crust.report.tables import markdown_table
 from continual_crust.studies.defaults import defaults_for
 
 METHODS = (
@@ -45,4 +44,4 @@ def beyond_table(dataset: str, evidence: Evidence) -> str:
             below = "" if math.isnan(purity) else f"<br>purity {spread(purity, math.nan, 2)}"
             row.append(cell.words(ACCURACY) + below)
         rows.append(row)
-    return markdown_table(["Accuracy", *(heading for heading, _, _ in CONDITIONS)], rows)
+    return table_of_what_was_run(["Accuracy", *(heading for heading, _, _ in CONDITIONS)], rows)

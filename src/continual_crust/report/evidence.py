@@ -14,6 +14,7 @@ from continual_crust.evaluation.statistics import mean_and_std
 from continual_crust.report.cells import Measure
 from continual_crust.report.departures import departures, setting_words, training_departures
 from continual_crust.report.styles import style_of
+from continual_crust.report.tables import markdown_table
 from continual_crust.strategies.training import PRECISIONS
 from continual_crust.studies.collected import Row
 from continual_crust.studies.config import RunConfig
@@ -114,6 +115,31 @@ class Evidence:
             for precision, results in self._results.items()
         ]
         return max(cells, key=lambda cell: len(cell.results))
+
+
+def table_of_what_was_run(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1, tells_missing: bool = True
+) -> str:
+    """A table of the rows and columns in which anything was run; below it, the names of the others.
+
+    >>> cells = [["Replay", "0.5 (1)", NOT_RUN], ["DER", NOT_RUN, NOT_RUN]]
+    >>> print(table_of_what_was_run(["method", "MNIST", "MSTAR"], cells), end="")
+    | method | MNIST |
+    | --- | ---: |
+    | Replay | 0.5 (1) |
+    <BLANKLINE>
+    Not run yet: DER. Nothing was run yet for: MSTAR.
+    """
+    lines = [(row, [bool(cell) and not cell.startswith(NOT_RUN) for cell in row[names:]]) for row in rows]
+    shown = [row for row, run in lines if any(run)]
+    if not shown:
+        return f"All of this table is {NOT_RUN}.\n" if tells_missing else ""
+    columns = [n for n in range(len(headings)) if n < names or any(run[n - names] for _, run in lines)]
+    text = markdown_table([headings[n] for n in columns], [[row[n] for n in columns] for row in shown], names)
+    left_out = "; ".join(", ".join(row[:names]) for row, run in lines if not any(run))
+    places = "; ".join(heading for n, heading in enumerate(headings) if n not in columns)
+    missing = [left_out and f"{NOT_RUN.capitalize()}: {left_out}.", places and f"Nothing was run yet for: {places}."]
+    return text + (f"\n{' '.join(filter(None, missing))}\n" if tells_missing and any(missing) else "")
 
 
 def _id_at_any_precision(config: RunConfig) -> str:

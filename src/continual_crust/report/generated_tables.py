@@ -16,7 +16,7 @@ from pathlib import Path
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.report.beyond import beyond_table
 from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, noise_words
-from continual_crust.report.evidence import NOT_RUN, Evidence, Place, full_name_of
+from continual_crust.report.evidence import NOT_RUN, Evidence, Place, full_name_of, table_of_what_was_run
 from continual_crust.report.paper_comparison import (
     BETTER,
     DATASET_NAMES,
@@ -152,7 +152,7 @@ def _variants(study: Study, evidence: Evidence) -> str:
         rows.append([name, where, *(cell.words(measure) for measure in measures)])
     places = {where for _, where in groups}
     if len(places) == 1:
-        return f"{places.pop()}:\n\n" + markdown_table(
+        return f"{places.pop()}:\n\n" + table_of_what_was_run(
             ["method", *(m.title.lower() for m in measures)], [[row[0], *row[2:]] for row in rows]
         )
-    return markdown_table(["method", "where", *(measure.title.lower() for measure in measures)], rows, 2)
+    return table_of_what_was_run(["method", "where", *(measure.title.lower() for measure in measures)], rows, 2)

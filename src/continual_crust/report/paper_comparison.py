@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from continual_crust.data.noise import Noise, NoiseKind
 from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, Measure, outside_of
-from continual_crust.report.evidence import NOT_RUN, Cell, Evidence, Place, spread
+from continual_crust.report.evidence import NOT_RUN, Cell, Evidence, Place, spread, table_of_what_was_run
 from continual_crust.report.styles import style_of
-from continual_crust.report.tables import markdown_table
 from continual_crust.studies.paper import WITHOUT_MEMORY, PaperTable
 
 SEEDS = range(5)
@@ -113,8 +112,11 @@ def places_of(table: PaperTable) -> list[Place]:
 def comparison_tables(table: PaperTable, evidence: Evidence) -> str:
     """A table of the paper as Markdown: the first that it measures, and the rest to be unfolded."""
     first = next(measure for measure in _MEASURES if measure.name in table.measures)
-    rest = (measure for measure in _MEASURES if measure is not first)
-    return "\n".join([_markdown(table, evidence, first), *(_folded(table, evidence, measure) for measure in rest)])
+    rest = {measure: _markdown(table, evidence, measure, False) for measure in _MEASURES if measure is not first}
+    folded = [
+        f"<details><summary>{measure.title}</summary>\n\n{text}\n</details>\n" for measure, text in rest.items() if text
+    ]
+    return "\n".join([_markdown(table, evidence, first), *folded])
 
 
 def tally(table: PaperTable, evidence: Evidence) -> Counter[str]:
@@ -139,17 +141,12 @@ def heading(table: PaperTable, place: Place) -> str:
     return DATASET_NAMES[place.dataset] if len(table.levels) == 1 else f"{place.noise.level:.1f}"
 
 
-def _folded(table: PaperTable, evidence: Evidence, measure: Measure) -> str:
-    return f"<details><summary>{measure.title}</summary>\n\n{_markdown(table, evidence, measure)}\n</details>\n"
-
-
-def _markdown(table: PaperTable, evidence: Evidence, measure: Measure) -> str:
+def _markdown(table: PaperTable, evidence: Evidence, measure: Measure, tells_missing: bool = True) -> str:
     rows = list(comparisons(table, evidence, measure))
     if measure is PURITY:
         # Methods without a memory have nothing that could be clean.
         unremembering = {style_of(method).label for method in WITHOUT_MEMORY}
         rows = [row for row in rows if row[0].method not in unremembering]
     headings = [heading(table, place) for place in places_of(table)]
-    return markdown_table(
-        [measure.title, *headings], [[row[0].method, *(cell.words() for cell in row)] for row in rows]
-    )
+    cells = [[row[0].method, *(cell.words() for cell in row)] for row in rows]
+    return table_of_what_was_run([measure.title, *headings], cells, tells_missing=tells_missing)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from continual_crust.data.noise import Noise, NoiseKind
 from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, Measure, noise_words
-from continual_crust.report.evidence import NOT_RUN, Cell, Evidence, Place, spread
+from continual_crust.report.evidence import NOT_RUN, Cell, Evidence, Place, spread, table_of_what_was_run
 from continual_crust.report.paper_comparison import AS_RELEASED, DATASET_NAMES, OUR_SEEDS, OURS, SEEDS
 from continual_crust.report.styles import style_of
 from continual_crust.report.tables import markdown_table
@@ -94,7 +94,7 @@ def elsewhere_table(evidence: Evidence) -> str:
             ]
         )
     headings = ["Accuracy", SIFT, "best CRUST method, ours", "difference", "keeps up", SIFT_ORACLE, ORACLE]
-    return markdown_table(headings, rows)
+    return table_of_what_was_run(headings, rows)
 
 
 def _place(dataset: str, noise: Noise) -> Place:
