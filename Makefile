@@ -25,9 +25,9 @@ bench: .venv/.test
 	$(BIN)/python benchmarks/selection_figure.py
 	$(BIN)/python benchmarks/training_cpu.py --out results/training_cpu.json
 
-# The tables of docs/reproduction.md from the runs that were collected.
+# The tables and figures of docs/reproduction.md from the runs that were collected.
 reproduction: .venv/.core
-	$(BIN)/continual-crust study tables docs/reproduction.md --from results/reproduction
+	$(BIN)/continual-crust study tables docs/reproduction.md --from results/reproduction --figures docs
 
 .venv/.core: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "Making .venv (once; a few minutes)"; "$(PYTHON)" -m venv .venv; }

@@ -12,13 +12,15 @@ import pytest
 from continual_crust.errors import InputError
 from continual_crust.report.cells import ACCURACY
 from continual_crust.report.evidence import Cell, Evidence, full_name_of, name_of
-from continual_crust.report.generated_tables import PLACE, available_tables, with_tables, write_tables
+from continual_crust.report.generated_tables import PLACE, available_tables, evidence_of, with_tables, write_tables
 from continual_crust.report.paper_comparison import TABLES
+from continual_crust.report.reproduction_figures import accuracy_against_noise, ours_against_the_papers
 from continual_crust.studies.collected import Collected, Row
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.paper import paper_tables
 from continual_crust.studies.result import RunResult
 from continual_crust.studies.study import METHOD_REVISIONS, Study, parse_study, shipped_studies
+from field_images import command
 from test_report_study_data import result_of
 
 ROOT = Path(__file__).parents[1]
@@ -316,3 +318,31 @@ def test_places_that_cannot_be_filled_are_told(text: str, sentence: str, tmp_pat
         with_tables(text, tmp_path)
     with pytest.raises(InputError, match="cannot read the page"):
         write_tables(tmp_path / "nowhere.md", tmp_path)
+
+
+def test_figures_show_what_the_tables_say(studies: dict[str, Study]) -> None:
+    heavy = studies["beyond_heavy"]
+    found = collected(
+        *with_accuracy(chosen(studies["surpass_label"], "sift", "label:0.5"), 0.9),
+        *with_accuracy(chosen(heavy, "crust", "label:0.8"), 0.3),
+        *with_accuracy(chosen(studies["main_label_0.5"], "replay", "label:0.5"), 0.2),
+    )
+    evidence = evidence_of(found)
+    lines = {line.get_label(): line for line in accuracy_against_noise(evidence).axes[0].get_lines()}
+    drawn = {name: [pair for pair in line.get_xydata() if pair[1] == pair[1]] for name, line in lines.items()}
+    assert [tuple(pair) for pair in drawn["Sift"]] == [(0.5, pytest.approx(0.9))]
+    assert [tuple(pair) for pair in drawn["CRUST"]] == [(0.8, pytest.approx(0.3))]
+    assert drawn["CosineCRUST"] == []
+    # Replay alone has a number of the paper's beside it, 0.16 on MNIST; Sift has none.
+    points = [line.get_xydata() for line in ours_against_the_papers(evidence).axes[0].get_lines()]
+    assert [pair.tolist() for pair in points if len(pair) == 1] == [[[0.16, pytest.approx(0.2)]]]
+
+
+def test_figures_are_drawn_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- table: what there is -->\n<!-- end of table -->\n", encoding="utf-8")
+    tables = ("study", "tables", page, "--from", ROOT / "results" / "reproduction", "--figures")
+    assert command(monkeypatch, *tables, tmp_path / "none") != 0
+    assert "runs have been" not in page.read_text(encoding="utf-8")
+    assert command(monkeypatch, *tables, tmp_path) == 0
+    assert {path.name for path in tmp_path.glob("*.png")} == {"reproduction_noise.png", "reproduction_paper.png"}

@@ -199,16 +199,25 @@ def collect(
 def tables(
     page: Annotated[Path, typer.Argument(help="A Markdown page with marked places for tables.")],
     collected: Annotated[Path, typer.Option("--from", help="Folder that `study collect` filled.")],
+    figures: Annotated[
+        Path | None, typer.Option(help="Also draw what the results say beside the paper's into this folder.")
+    ] = None,
 ) -> None:
     """Write the tables of a page anew from collected results; what lies outside the marked places stays."""
     from continual_crust.report.generated_tables import write_tables
+    from continual_crust.report.reproduction_figures import write_figures
 
     if not collected.is_dir():
         raise InputError(f"there is no folder {collected}; give one that `study collect` filled.")
     if not any(collected.glob("*.json")):
         raise InputError(f"there are no results in {collected}; give a folder that `study collect` filled.")
+    if figures is not None and not figures.is_dir():
+        raise InputError(f"there is no folder {figures} for figures; make it first.")
     changed = write_tables(page, collected)
     console.print(Text.assemble("written to " if changed else "nothing new for ", (str(page), "bold")), soft_wrap=True)
+    if figures is not None:
+        for file in write_figures(figures, collected):
+            console.print(Text.assemble("drawn as ", (str(file), "bold")), soft_wrap=True)
 
 
 def _fitting(runs: Iterable[RunConfig], only: str | None) -> list[RunConfig]:

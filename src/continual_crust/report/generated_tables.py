@@ -85,10 +85,7 @@ def filled(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
 def available_tables(collected: Collected) -> Mapping[str, Callable[[], str]]:
     """Everything a page can ask for: the paper's tables by id, summaries, ours, and any study as ``study ID``."""
     studies = shipped_studies()
-    evidence = Evidence(
-        (study for study in studies.values() if study.table or study.id.startswith(OWN_STUDIES)),
-        collected.rows.values(),
-    )
+    evidence = evidence_of(collected)
     papers = list(map(paper_table, TABLES))
     tables: dict[str, Callable[[], str]] = {
         "what there is": partial(_what_there_is, collected),
@@ -101,6 +98,13 @@ def available_tables(collected: Collected) -> Mapping[str, Callable[[], str]]:
     tables |= {f"beyond {dataset}": partial(beyond_table, dataset, evidence) for dataset in ("digits", *DATASET_NAMES)}
     with_runs = (study for study in studies.values() if not study.show)
     return tables | {f"study {study.id}": partial(_variants, study, evidence) for study in with_runs}
+
+
+def evidence_of(collected: Collected) -> Evidence:
+    """What was collected of the studies that have cells in the tables here."""
+    studies = shipped_studies().values()
+    planning = (study for study in studies if study.table or study.id.startswith(OWN_STUDIES))
+    return Evidence(planning, collected.rows.values())
 
 
 def _what_there_is(collected: Collected) -> str:
