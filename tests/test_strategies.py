@@ -454,6 +454,10 @@ def test_joint_learning_refuses_a_second_experience(few_digits: Dataset) -> None
     strategy.learn(stream[0])
     with pytest.raises(InputError, match="learns everything at once"):
         strategy.learn(stream[1])
+    again = strategy_named("joint")(build_model("simple_cnn", few_digits.image_shape, few_digits.classes), QUICK)
+    again.restore(unpack_tree(pack_tree(strategy.state())))
+    with pytest.raises(InputError, match="learns everything at once"):
+        again.learn(stream[1])
 
 
 def test_a_network_with_too_few_outputs_is_told_at_once(few_digits: Dataset) -> None:
