@@ -32,6 +32,18 @@ def test_few_points(count: int) -> None:
     assert crowding(torch.zeros(count, 2), 0.1).shape == (count,)
 
 
+@pytest.mark.parametrize("copies", [2, 5, 11, 30])
+@pytest.mark.parametrize("lone", [0, 1, -1])
+def test_no_point_votes_for_itself_where_it_has_copies(copies: int, lone: int) -> None:
+    random = torch.Generator().manual_seed(0)
+    points = torch.cat([torch.randn(60, 8, generator=random), torch.randn(1, 8, generator=random).expand(copies, 8)])
+    labels = torch.tensor([0] * 60 + [1] * copies)
+    labels[60:][lone] = 2  # the only one of its class: nobody else could vote for it
+    for_it, against_it = (found[60:] for found in votes(points, labels, voters=10))
+    assert int(for_it[lone]) == 0
+    assert int(against_it[lone]) == max(min(copies - 1, 10), 11 - copies)
+
+
 def test_a_lone_point_of_the_last_class_has_no_votes_for_it() -> None:
     points = torch.cat([torch.randn(20, 2, generator=torch.Generator().manual_seed(0)), torch.full((1, 2), 50.0)])
     for_it, against_it = votes(points, torch.tensor([0] * 20 + [3]), voters=10)

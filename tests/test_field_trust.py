@@ -100,6 +100,19 @@ def test_nothing_is_said_about_few_images() -> None:
     assert (judged(own, others).right == 1).all()
 
 
+@pytest.mark.parametrize("others", [[], [np.full((9, 20), 7.3)]])
+def test_nothing_is_said_about_copies_of_one_image(others: list[np.ndarray]) -> None:
+    found = judged(np.full((40, 20), 7.3), others)
+    assert found.noise is None
+    assert (found.right == 1).all()
+
+
+def test_copies_of_one_image_are_told_from_another_class() -> None:
+    found = judged(np.full((40, 20), 7.3), [np.random.default_rng(0).normal(size=(9, 20))])
+    assert found.noise is not None
+    assert (found.right > 0.5).all()
+
+
 def test_nothing_is_said_about_few_new_ones_among_many() -> None:
     own, is_wrong, others = clouds(0.3, 0.0)
     view = View(own, others)
@@ -155,6 +168,9 @@ def test_any_batch_gets_probabilities(count: int, size: int, classes: int, kind:
     others = [points[count + 5 * number : count + 5 * number + 5] for number in range(classes)]
     found = judged(points[:count], others)
     assert ((found.right >= 0) & (found.right <= 1)).all()
+    if kind == "equal":
+        assert found.noise is None
+        return
     assert found.noise is not None
     assert 0 <= found.noise.low <= found.noise.estimate <= found.noise.high <= 1
 

@@ -101,6 +101,15 @@ def test_what_is_no_tensor_or_does_not_fit_is_refused(layer) -> None:
         last_layer_gradients(features, logits, labels, linear.weight.T, "input")
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_gradients_of_half_precision_logits_are_not_rounded_away(layer, dtype: torch.dtype) -> None:
+    linear, features, labels = layer
+    logits = 9.0 * functional.one_hot(labels, 3).to(dtype)  # p is above 0.999
+    found = last_layer_gradients(features, logits, labels, linear.weight, "logits")
+    assert torch.equal(found, last_layer_gradients(features, logits.float(), labels, linear.weight, "logits"))
+    assert torch.allclose(found.sum(dim=1), torch.zeros(7), atol=1e-7)
+
+
 def test_weights_may_be_of_another_precision(layer) -> None:
     linear, features, labels = layer
     logits = linear(features)

@@ -401,6 +401,19 @@ def test_a_margin_is_how_far_a_label_is_ahead_of_all_others_together(few_digits:
     assert torch.allclose(strategy._margin(samples, 1, [1]).double(), logits[:, 1], atol=1e-4)
 
 
+def test_a_class_that_comes_again_counts_once_in_a_margin(few_digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = sift(few_digits)
+    against: list[list[int]] = []
+    margin = Sift._margin
+    monkeypatch.setattr(
+        Sift, "_margin", lambda self, of, label, seen: (against.append(seen), margin(self, of, label, seen))[1]
+    )
+    first = Stream(few_digits, Noise.parse("none"), seed=1)[0]
+    learner.learn(first)
+    learner.learn(first)
+    assert {tuple(sorted(seen)) for seen in against} == {tuple(sorted(first.classes))}
+
+
 def test_neighbours_are_near_by_features_and_coarse_pixels_alike(few_digits: Dataset) -> None:
     strategy = sift(few_digits)
     strategy.learn(Stream(few_digits, Noise(), seed=1)[0])

@@ -188,6 +188,15 @@ def test_an_experience_without_images_is_survived(few_digits: Dataset) -> None:
         assert set(strategy.memory.get(stream.groups[2][0], stream[2].samples).labels.tolist()) == {stream.groups[2][0]}
 
 
+@pytest.mark.parametrize("name", ONE_AFTER_ANOTHER)
+def test_a_first_experience_without_images_is_survived(name: str, few_digits: Dataset) -> None:
+    stream = Stream(few_digits, Noise.parse("none"), seed=1)
+    strategy = told(strategy_named(name)(build_model("simple_cnn", few_digits.image_shape, 4), QUICK), stream)
+    strategy.learn(Experience(stream.groups[0], stream[0].samples[torch.zeros(0, dtype=torch.int64)]))
+    strategy.learn(stream[1])
+    assert set(strategy.predict(stream[1].samples.images).tolist()) == set(stream.groups[1])
+
+
 @pytest.mark.parametrize(("phase1", "phase2"), [(0, 2), (2, 0)])
 def test_either_phase_may_be_left_out(few_digits: Dataset, phase1: int, phase2: int) -> None:
     training = Training(phase1_epochs=phase1, phase2_epochs=phase2, memory_per_class=5)
@@ -445,6 +454,10 @@ def test_joint_learning_refuses_a_second_experience(few_digits: Dataset) -> None
     strategy.learn(stream[0])
     with pytest.raises(InputError, match="learns everything at once"):
         strategy.learn(stream[1])
+    again = strategy_named("joint")(build_model("simple_cnn", few_digits.image_shape, few_digits.classes), QUICK)
+    again.restore(unpack_tree(pack_tree(strategy.state())))
+    with pytest.raises(InputError, match="learns everything at once"):
+        again.learn(stream[1])
 
 
 def test_a_network_with_too_few_outputs_is_told_at_once(few_digits: Dataset) -> None:

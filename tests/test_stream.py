@@ -159,6 +159,13 @@ def test_an_experience_has_a_label_for_each_image(labels: torch.Tensor) -> None:
         Experience((0,), samples)
 
 
+@pytest.mark.parametrize("strange", [2, -100])
+def test_an_experience_has_no_images_of_other_classes(strange: int) -> None:
+    samples = Samples.of(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, strange, 1]))
+    with pytest.raises(InputError, match=rf"classes \(0, 1\) has images of label {strange}; name all classes"):
+        Experience((0, 1), samples)
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [

@@ -28,3 +28,10 @@ def test_a_wide_kind_does_not_claim_the_far_end_of_the_other() -> None:
 @pytest.mark.parametrize("numbers", [[], [1.0], [1.0, 2.0, 3.0], [4.0] * 9])
 def test_where_there_is_nothing_to_tell_all_are_of_the_upper_kind(numbers: list[float]) -> None:
     assert upper_kind(torch.tensor(numbers)).tolist() == [1.0] * len(numbers)
+
+
+@pytest.mark.parametrize("count", [5, 11, 49, 300])
+def test_equal_numbers_of_any_precision_are_of_one_kind(count: int) -> None:
+    for number in (0.1, 1 / 3, 1e4 + 0.7):
+        for dtype in (torch.float16, torch.float32, torch.float64):
+            assert upper_kind(torch.full((count,), number, dtype=dtype)).eq(1).all(), (number, dtype)

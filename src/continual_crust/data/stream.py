@@ -23,6 +23,13 @@ class Experience:
 
     def __post_init__(self) -> None:
         check_labels("labels of an experience", self.samples.labels, self.samples.images)
+        # What is of no class that comes would be learned and never remembered; or, as -100, passed over in silence.
+        strange = set(self.samples.labels.unique().tolist()).difference(self.classes)
+        if strange:
+            raise InputError(
+                f"an experience of the classes {self.classes} has images of label {min(strange)}; name all classes "
+                "that come, or leave those images out."
+            )
 
 
 class Stream:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 
 def nearest(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Distances of each point to so many of the nearest, itself the first of them, and which these are."""
+    """Distances of each point to so many of the nearest, itself and its copies first, and which these are."""
     parts = [torch.cdist(part, points).topk(min(count, len(points)), largest=False) for part in points.split(2048)]
     return torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts])
 
@@ -25,7 +25,11 @@ def votes(points: Tensor, labels: Tensor, voters: int) -> tuple[Tensor, Tensor]:
     >>> [found.tolist() for found in votes(points, labels, voters=2)]
     [[0, 1, 1, 2], [2, 1, 1, 0]]
     """
-    neighbours = labels[nearest(points, voters + 1)[1][:, 1:]]
+    found = nearest(points, voters + 1)[1]
+    # Copies of a point are as near as the point itself, and may take its place at the front or even crowd it out.
+    left_out = found == torch.arange(len(points), device=points.device)[:, None]
+    left_out[:, -1] |= ~left_out.any(dim=1)
+    neighbours = labels[found[~left_out].view(len(points), found.shape[1] - 1)]
     counts = functional.one_hot(neighbours, int(labels.max()) + 1).sum(dim=1)
     own = labels[:, None]
     return counts.gather(1, own).squeeze(1), counts.scatter(1, own, 0).amax(dim=1)

@@ -63,7 +63,8 @@ def last_layer_gradients(
     """
     space = GradientSpace(space)
     labels = _checked_labels(features, logits, labels)
-    residual = logits.detach().softmax(dim=1)
+    # In half precision what is left of p - y for well-fitted samples would be rounding.
+    residual = logits.detach().softmax(dim=1, dtype=torch.promote_types(logits.dtype, torch.float32))
     residual[torch.arange(len(labels), device=labels.device), labels] -= 1
     if space is GradientSpace.LOGITS:
         return residual

@@ -59,7 +59,7 @@ class Assessment:
     right: NDArray[np.float32]
     """For each image the probability that its label is right."""
     noise: NoiseEstimate | None
-    """None where there were too few images to say, or nobody asked."""
+    """None where there were too few images to say or all were copies of one, or nobody asked."""
     second: float = 0.0
     """The share of what seems right that is a kind of its own: another style of the class, or another class."""
 
@@ -129,7 +129,7 @@ def assess(
         Whether to say how noisy the batch is, which takes most of the time.
     """
     count = len(counted)
-    if count < FEWEST or not counted.any():
+    if count < FEWEST or not counted.any() or not any(map(_tells_apart, views)):
         return Assessment(np.ones(count, np.float32), None)
     mixtures = [_Mixture(view, fitted) for view in views]
     start = _densest_half([mixture.points for mixture in mixtures]).astype(np.float64)
@@ -193,6 +193,11 @@ def image_view(images: Tensor) -> Points:
         pixels = functional.interpolate(pixels, size, mode="area")
     view: Points = pixels.flatten(1).double().cpu().numpy()
     return view
+
+
+def _tells_apart(view: View) -> bool:
+    """Whether any two images differ: clouds around a single point have no width to go by."""
+    return bool(np.ptp(np.concatenate([view.own, *view.others]), axis=0).max() > 1e-12)
 
 
 class _Mixture:

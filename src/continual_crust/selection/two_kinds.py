@@ -26,7 +26,8 @@ def upper_kind(numbers: Tensor) -> Tensor:
     """
     values = numbers.cpu().double()  # many small steps: a busy GPU would let each of them wait
     spread = float(values.std(correction=0)) if len(values) else 0.0
-    if len(values) < 4 or spread == 0:
+    # Of equal numbers the mean may be off in its last digit, so that they seem to spread.
+    if len(values) < 4 or spread == 0 or bool((values == values[0]).all()):
         return torch.ones_like(values)
     values = (values - values.mean()) / spread
     upper = (values > values.median()).double()

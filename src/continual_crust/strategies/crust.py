@@ -36,7 +36,7 @@ class ContinualCrust(Strategy):
         phase = self._phase()
         everything = self._of_phase_1()
         for _ in self._epochs("phase 1", self.training.phase1_epochs):
-            if everything is not None:
+            if everything is not None and len(everything):
                 phase.epoch(everything)
 
     def _of_phase_1(self) -> Samples | None:

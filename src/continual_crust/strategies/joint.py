@@ -7,6 +7,9 @@ to forget, so there is no forgetting value, and no hyper-parameters of its own. 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
 from continual_crust.strategies.naive import Naive
@@ -19,6 +22,12 @@ class Joint(Naive):
     summary = "Joint: all data at once, no forgetting to measure; the upper bound"
     learns_everything_at_once = True
     _is_taught = False
+
+    def _own_state(self) -> dict[str, Any]:
+        return {"is_taught": True} if self._is_taught else {}
+
+    def _restore_own_state(self, own: Mapping[str, Any]) -> None:
+        self._is_taught = bool(own.get("is_taught"))  # states did not always tell
 
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
         if self._is_taught:

@@ -166,7 +166,7 @@ class Sift(Strategy):
         self._first_weights = dict(own["first_weights"])
 
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
-        seen = [*self.memory, *classes]
+        seen = list(dict.fromkeys([*self.memory, *classes]))  # a class that comes again is still one
         old = {label: samples for label, samples in self.memory.items() if label not in classes}
         own = {label: new.of_class(label) for label in classes}
         everything = self._with_memory(new)
