@@ -516,3 +516,19 @@ def test_epochs_and_parts_out_of_range(wrong: dict[str, float]) -> None:
 def test_options_out_of_range(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match="a shift from 0 to below 1, and averaged and recognised from 0 to 1"):
         SiftOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_layers_that_draw_beside_batch_norm_draw_from_the_learners_own_numbers(few_digits: Dataset) -> None:
+    """Averaged weights have what is usual measured anew, in the mode in which dropout draws."""
+    outcomes = []
+    for outside in (3, 4):
+        torch.manual_seed(0)
+        layers = (torch.nn.Flatten(), torch.nn.Linear(64, 8), torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(8))
+        network = torch.nn.Sequential(*layers, torch.nn.Linear(8, 4))
+        torch.manual_seed(outside)
+        before = torch.get_rng_state()
+        strategy = Sift(network, Training(2, 2, memory_per_class=5))
+        strategy.learn(Stream(few_digits, Noise.parse("label:0.3"), seed=1)[0])
+        assert torch.equal(before, torch.get_rng_state())
+        outcomes.append(network[3].running_var)
+    assert torch.equal(*outcomes)

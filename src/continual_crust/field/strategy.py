@@ -159,8 +159,7 @@ class FieldCrust(ContinualCrust):
         """Give the network the average of its last weights."""
         coresets = self.remembered()
         if lesson.mean and coresets is not None:
-            self.network.model.load_state_dict(lesson.mean)
-            self.network.measure_batch_statistics(coresets.images)
+            self._become(lesson.mean, coresets.images)
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """Where the optimizer of the phase under way stands."""

@@ -197,6 +197,12 @@ class Strategy(ABC):
         )
         return self._current_phase
 
+    def _become(self, weights: Mapping[str, Any], images: Tensor) -> None:
+        """Give the network weights that were averaged, and let it measure anew what is usual about these images."""
+        self.network.model.load_state_dict(weights)
+        with self._randomness.in_force():  # beside layers that measure there may be some that draw
+            self.network.measure_batch_statistics(images)
+
     def _end_phase(self) -> None:
         if self._current_phase is not None:
             self._current_phase.close()

@@ -292,8 +292,7 @@ class Sift(Strategy):
             if epoch >= first_of_last:
                 mean.update_parameters(self.network.model)
         if samples is not None and first_of_last < epochs:
-            self.network.model.load_state_dict(mean.module.state_dict())
-            self.network.measure_batch_statistics(samples.images)
+            self._become(mean.module.state_dict(), samples.images)
 
     @torch.no_grad()
     def _wake(self, classes: Iterable[int]) -> None:
