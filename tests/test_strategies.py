@@ -451,3 +451,10 @@ def test_a_network_with_too_few_outputs_is_told_at_once(few_digits: Dataset) -> 
     strategy = strategy_named("naive")(build_model("simple_cnn", few_digits.image_shape, 1), QUICK)
     with pytest.raises(InputError, match="the network has 1 outputs"):
         strategy.learn(Stream(few_digits, seed=1).joined())
+
+
+@pytest.mark.parametrize("change", [lambda images: images / 255, lambda images: images[0], lambda images: images.numpy()])
+def test_images_that_are_not_bytes_are_not_predicted(change, few_digits: Dataset) -> None:
+    strategy = learned("naive", few_digits)
+    with pytest.raises(InputError, match=r"images are not bytes of shape \(n, channels, height, width\)"):
+        strategy.predict(change(few_digits.test_images))

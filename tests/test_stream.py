@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -157,6 +159,39 @@ def test_an_experience_has_a_label_for_each_image(labels: torch.Tensor) -> None:
     samples = Samples.of(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), labels)
     with pytest.raises(InputError, match="labels of an experience are not an int64 tensor with one for each image"):
         Experience((0,), samples)
+
+
+BLACK, ZEROS = torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("classes", "images", "labels", "told"),
+    [
+        ((0,), BLACK / 255, ZEROS, "images of an experience are not bytes"),
+        ((0,), BLACK[:, 0], ZEROS, "images of an experience are not bytes"),
+        ((0,), BLACK, ZEROS + 3, r"with the classes \(0,\) has images labelled 3"),
+        ((), BLACK, ZEROS, r"with the classes \(\) has images labelled 0"),
+        ((-1,), BLACK, ZEROS - 1, r"classes of an experience are \(-1,\)"),
+        (0, BLACK, ZEROS, "classes of an experience are 0"),
+        (("fox",), BLACK, ZEROS, r"classes of an experience are \('fox',\)"),
+    ],
+)
+def test_an_experience_of_ones_own_is_checked(
+    classes: Any, images: torch.Tensor, labels: torch.Tensor, told: str
+) -> None:
+    with pytest.raises(InputError, match=told):
+        Experience(classes, Samples.of(images, labels))
+
+
+def test_samples_need_labels_in_a_tensor() -> None:
+    with pytest.raises(InputError, match="labels of samples are a list"):
+        Samples.of(BLACK, [0, 0, 0, 0])  # type: ignore[arg-type]
+
+
+def test_a_part_of_a_stream_is_a_list_of_its_experiences() -> None:
+    stream = Stream(numbered_dataset(classes=5))
+    assert [experience.classes for experience in stream[1:]] == list(stream.groups[1:])
+    assert [experience.classes for experience in stream[::-1]] == list(stream.groups[::-1])
 
 
 @pytest.mark.parametrize(

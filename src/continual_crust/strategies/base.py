@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from continual_crust.data.samples import Samples
+from continual_crust.data.samples import Samples, check_images
 from continual_crust.data.stream import Experience
 from continual_crust.devices import choose_device
 from continual_crust.errors import InputError
@@ -165,7 +165,8 @@ class Strategy(ABC):
         """The method itself; `new` lies on the device."""
 
     def predict_logits(self, images: Tensor) -> Tensor:
-        """Scores of all classes for each image."""
+        """Scores of all classes for each image, of bytes in shape (n, channels, height, width)."""
+        check_images("images", images)
         return self.network.evaluate(images)[1]
 
     def predict(self, images: Tensor) -> Tensor:
