@@ -432,6 +432,15 @@ def test_networks_that_do_not_fit(digits: Dataset, tmp_path: Path) -> None:
         quick(phase1_epochs=0).learn(images, labels)
 
 
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_gradients_may_be_switched_off_around_learning(off, digits: Dataset) -> None:
+    with off():
+        quiet = quick().learn(*batch(digits, 0, 1))
+        images = batch(digits, 0, 1)[0]
+        assert quiet.predict(images).shape == (len(images),)
+    quiet.learn(*batch(digits, 2))
+
+
 def test_fit_starts_anew_and_learn_goes_on(digits: Dataset) -> None:
     given = quick().learn(*batch(digits, 0, 1))
     assert given.fit(*batch(digits, 2, 3)).classes_.tolist() == [2, 3]
