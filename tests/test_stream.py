@@ -183,6 +183,18 @@ def test_an_experience_of_ones_own_is_checked(
         Experience(classes, Samples.of(images, labels))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("digits",), "cannot be made of 'digits'; give a Dataset"),
+        ((numbered_dataset(), 0.4), "noise is 0.4; give its kind"),
+    ],
+)
+def test_a_stream_of_other_things_is_refused(arguments: Any, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        Stream(*arguments)
+
+
 def test_samples_need_labels_in_a_tensor() -> None:
     with pytest.raises(InputError, match="labels of samples are a list"):
         Samples.of(BLACK, [0, 0, 0, 0])  # type: ignore[arg-type]

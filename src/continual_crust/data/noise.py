@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -48,6 +49,11 @@ class Noise:
     level: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.kind not in list(NoiseKind):
+            raise unknown_name("noise", str(self.kind), (kind.value for kind in NoiseKind))
+        object.__setattr__(self, "kind", NoiseKind(self.kind))  # a plain name will do
+        if not isinstance(self.level, Real):
+            raise InputError(f"noise level is {self.level!r}; give the share of images to corrupt, from 0 to 1.")
         if not 0.0 <= self.level <= 1.0:
             raise InputError(f"noise level {self.level} is outside 0 to 1; give the share of images to corrupt.")
         if self.kind is NoiseKind.NONE and self.level > 0:

@@ -65,7 +65,11 @@ class Stream:
         first_classes: int = 2,
         classes_per_experience: int = 1,
     ) -> None:
-        noise = Noise.parse(noise) if isinstance(noise, str) else noise
+        if not isinstance(dataset, Dataset):
+            raise InputError(f"a stream cannot be made of {dataset!r}; give a Dataset, such as load_dataset(name).")
+        noise = Noise.parse(noise) if isinstance(noise, str) else Noise() if noise is None else noise
+        if not isinstance(noise, Noise):
+            raise InputError(f"noise is {noise!r}; give its kind and level, for example label:0.5.")
         if first_classes < 1 or classes_per_experience < 1:
             raise InputError("an experience needs at least one class; give numbers of classes of 1 or more.")
         if first_classes > dataset.classes:
@@ -85,7 +89,7 @@ class Stream:
             dataset.train_images,
             dataset.train_labels,
             dataset.classes,
-            noise or Noise(),
+            noise,
             generator_for(seed, "noise"),
         )
         self._images, self._labels = given.images, given.labels
