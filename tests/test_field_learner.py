@@ -23,7 +23,7 @@ from continual_crust import ContinualLearner
 from continual_crust.data import Dataset
 from continual_crust.errors import InputError
 from continual_crust.field.growth import with_head
-from continual_crust.field.inputs import as_bytes
+from continual_crust.field.inputs import as_bytes, images_and_labels
 from continual_crust.field.strategy import FieldCrust
 from continual_crust.strategies.training import Phase, Trainable
 from field_images import numbers_of
@@ -281,6 +281,11 @@ def test_few_images_and_single_classes_are_learned(count: int, classes: tuple[in
         (np.zeros((2, 8, 8), np.uint8), None, "no labels"),
         (np.zeros((2, 8, 8), np.uint8), [0.5, 1], r"0\.5 cannot be a label"),
         (np.zeros((2, 8, 8), np.uint8), [None, 1], "None cannot be a label"),
+        (np.zeros((2, 8, 8), np.uint8), {0: 1, 1: 0}, "labels are a dict; give a list"),
+        (np.zeros((2, 8, 8), np.uint8), {0, 1}, "labels are a set; give a list"),
+        (np.zeros((2, 8, 8), np.uint8), object(), "labels are a object; give a list"),
+        (np.zeros(2), np.zeros((2, 64, 64)), r"^.{0,120} cannot be a label"),  # swapped
+        (TensorDataset(torch.zeros(2, 8, 8), torch.eye(2)), None, r"tensor.* cannot be a label"),
         ([np.zeros((8, 8)), np.zeros((9, 8))], [0, 1], "differ in size"),
         (7, [1], "images are a int"),
     ],
@@ -313,6 +318,9 @@ def test_nothing_learned_yet() -> None:
         with pytest.raises(InputError, match="learned nothing yet"):
             ask(np.zeros((1, 8, 8), np.uint8))
     assert ContinualLearner().classes_.tolist() == []
+    assert not hasattr(ContinualLearner(), "noise_")
+    with pytest.raises(NotFittedError):
+        ContinualLearner().score(np.zeros((1, 8, 8), np.uint8), 0)
     with pytest.raises(InputError, match="did you mean 'resnet18'"):
         ContinualLearner(model="resnet").learn(np.zeros((2, 8, 8), np.uint8), [0, 1])
     assert repr(ContinualLearner(selector="herding", seed=3)) == "ContinualLearner(selector='herding', seed=3)"
@@ -489,6 +497,8 @@ def test_deep_images_keep_their_contrast(digits: Dataset, tmp_path: Path) -> Non
 def test_one_label_for_all_images(digits: Dataset) -> None:
     images, _ = batch(digits, 0)
     assert quick().learn(images, "nought").classes_.tolist() == ["nought"]
+    for three in (3, 3.0, np.int64(3), np.array(3), torch.tensor(3)):
+        assert images_and_labels(images, three)[1] == [3] * len(images)
 
 
 def test_channels_may_come_last(digits: Dataset) -> None:

@@ -315,7 +315,9 @@ class ContinualLearner:
 
     def _fitted(self) -> tuple[FieldLearner, FieldCrust]:
         if self._core is None or self._core.strategy is None:
-            raise InputError("this learner has learned nothing yet; call learn(images, labels) first.")
+            from continual_crust.field.unlearned import NothingLearned
+
+            raise NothingLearned("this learner has learned nothing yet; call learn(images, labels) first.")
         return self._core, self._core.strategy
 
     def _module(self) -> nn.Module | None:
