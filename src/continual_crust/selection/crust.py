@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from numbers import Real
 
 import torch
 
@@ -66,8 +67,8 @@ def cosine_crust(
     generator
         CPU generator for the clustering's starting points; fixed ones if not given.
     """
-    if min_cluster < 0:
-        raise InputError(f"min_cluster {min_cluster} is negative; give a share below 1 or a number of samples.")
+    if not isinstance(min_cluster, Real) or not min_cluster >= 0:
+        raise InputError(f"min_cluster is {min_cluster!r}; give a share below 1 or a number of samples.")
     select = _rule(rule)
     size = checked_size(size, points)
     cluster_of = spectral_clusters(points, clusters, generator)
@@ -108,6 +109,6 @@ def proportional_quotas(populations: list[int], size: int) -> list[int]:
 
 
 def _rule(name: str) -> Callable[[Points, int], Coreset]:
-    if name not in RULES:
-        raise unknown_name("selection rule", name, RULES)
+    if not isinstance(name, str) or name not in RULES:
+        raise unknown_name("selection rule", str(name), RULES)
     return RULES[name]
