@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from numbers import Real
-
 import torch
 from torch import Tensor
 
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, is_number
 from continual_crust.selection.coreset import Coreset, checked_number, checked_size, coreset_of, generator_or_fixed
 from continual_crust.selection.points import Points, device_of, prepared
 from continual_crust.selection.total_distances import total_distances
@@ -65,7 +63,7 @@ def centrality(
     """
     points = prepared(points)
     size = checked_size(size, points)
-    if not isinstance(resolution, Real) or not 0 <= resolution < 1:
+    if not is_number(resolution) or not 0 <= resolution < 1:
         raise InputError(f"resolution is {resolution!r}; give a share of at least 0 and below 1.")
     count, device = len(points), device_of(points)
     if references is not None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from numbers import Real
 
 import torch
 
-from continual_crust.errors import InputError, unknown_name
+from continual_crust.errors import InputError, is_number, unknown_name
 from continual_crust.selection.centrality import centrality
 from continual_crust.selection.coreset import Coreset, checked_size
 from continual_crust.selection.facility_location import facility_location
@@ -67,7 +66,7 @@ def cosine_crust(
     generator
         CPU generator for the clustering's starting points; fixed ones if not given.
     """
-    if not isinstance(min_cluster, Real) or not min_cluster >= 0:
+    if not is_number(min_cluster) or not min_cluster >= 0:
         raise InputError(f"min_cluster is {min_cluster!r}; give a share below 1 or a number of samples.")
     select = _rule(rule)
     size = checked_size(size, points)

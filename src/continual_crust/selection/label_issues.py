@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, is_number
 from continual_crust.selection.centrality import centrality
 from continual_crust.selection.gradients import last_layer_gradients
 from continual_crust.selection.points import blocks, distances, prepared
@@ -160,7 +159,7 @@ def _own_and_best_other(fit: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Te
 
 
 def _issues(labels: Tensor, for_it: Tensor, against_it: Tensor, rival: Tensor, threshold: float) -> LabelIssues:
-    if not isinstance(threshold, Real) or not 0 <= threshold <= 1:
+    if not is_number(threshold) or not 0 <= threshold <= 1:
         raise InputError(f"threshold is {threshold!r}; qualities lie between 0 and 1, so give a number between them.")
     quality = (for_it / (for_it + against_it)).nan_to_num(0.5)  # nothing on either side: nothing to be said
     mask = quality < threshold
