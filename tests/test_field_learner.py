@@ -17,7 +17,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import StackDataset, TensorDataset
 
 from continual_crust import ContinualLearner
 from continual_crust.data import Dataset
@@ -134,6 +134,17 @@ def test_tensors_arrays_data_sets_and_scales_agree(digits: Dataset) -> None:
     for learner, way in zip(results, ways, strict=True):
         assert (learner.coresets[0].images == results[0].coresets[0].images).all()
         assert learner.score(*way) == results[0].score(*ways[0])
+
+
+def test_a_data_set_can_be_predicted_with_labels_or_without(learner: ContinualLearner, digits: Dataset) -> None:
+    images, labels = batch(digits, 0, 1)
+    wanted = learner.predict_proba(images)
+    pairs = TensorDataset(torch.from_numpy(images), torch.tensor(labels))
+    for given in (pairs, TensorDataset(torch.from_numpy(images)), StackDataset(torch.from_numpy(images))):
+        assert (learner.predict_proba(given) == wanted).all()
+    assert (learner.predict(pairs) == labels).mean() == learner.score(pairs)
+    with pytest.raises(InputError, match="has no length"):
+        learner.predict(torch.utils.data.Dataset())
 
 
 def test_floats_keep_the_scale_of_the_first_batch(digits: Dataset) -> None:

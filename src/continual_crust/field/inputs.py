@@ -24,9 +24,7 @@ def images_and_labels(images: Any, labels: Any) -> tuple[Any, list[Label]]:
     if isinstance(images, Dataset):
         if labels is not None:
             raise InputError("a data set brings its own labels; leave the second argument out.")
-        if not hasattr(images, "__len__"):
-            raise InputError(f"a {type(images).__name__} has no length; give a data set that has.")
-        pairs = [images[position] for position in range(len(images))]
+        pairs = _items(images)
         if any(not isinstance(pair, (tuple, list)) or len(pair) < 2 for pair in pairs):
             raise InputError("the data set's items are not pairs of an image and a label; give one that has both.")
         return [pair[0] for pair in pairs], plain_labels([pair[1] for pair in pairs])
@@ -39,6 +37,19 @@ def images_and_labels(images: Any, labels: Any) -> tuple[Any, list[Label]]:
     if len(plain) != len(images):
         raise InputError(f"there are {len(images)} images but {len(plain)} labels; give one label for each image.")
     return images, plain
+
+
+def images_alone(images: Any) -> Any:
+    """What was given to `predict`; of a data set's pairs, the images."""
+    if not isinstance(images, Dataset):
+        return images
+    return [item[0] if isinstance(item, (tuple, list)) and item else item for item in _items(images)]
+
+
+def _items(dataset: Dataset[Any]) -> list[Any]:
+    if not hasattr(dataset, "__len__"):
+        raise InputError(f"a {type(dataset).__name__} has no length; give a data set that has.")
+    return [dataset[position] for position in range(len(dataset))]
 
 
 def plain_labels(labels: Any) -> list[Label]:
