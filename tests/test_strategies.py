@@ -495,6 +495,17 @@ def test_a_network_for_other_images_is_told(name: str, model: nn.Module, sentenc
         strategy_named(name)(model, QUICK).learn(Stream(few_digits)[0])
 
 
+def test_a_machine_without_memory_is_not_taken_for_a_wrong_network(
+    few_digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(Phase, "epoch", full)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        strategy_named("naive")(flat(65), QUICK).learn(Stream(few_digits)[0])
+
+
 def test_images_of_another_size_change_nothing(few_digits: Dataset) -> None:
     stream = Stream(few_digits)
     strategy = strategy_named("crust")(flat(64), QUICK)

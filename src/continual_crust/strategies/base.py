@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from continual_crust.data.samples import Samples, check_images
 from continual_crust.data.stream import Experience
 from continual_crust.devices import choose_device
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, trouble_of_the_machine
 from continual_crust.models import check_takes
 from continual_crust.randomness import PrivateRandomness, generator_for, seed_for
 from continual_crust.selection.coreset import Coreset
@@ -174,8 +174,9 @@ class Strategy(ABC):
         self.network.measure_normalization(images)
         try:
             self._learn(experience.classes, experience.samples.to(self.network.device))
-        except RuntimeError:
-            check_takes(self.network.model, tuple(images.shape[1:]))  # says so if that is why
+        except RuntimeError as error:
+            if trouble_of_the_machine(error) is None:
+                check_takes(self.network.model, tuple(images.shape[1:]))  # says so if that is why
             raise
         self._end_phase()
         self._check_converged()
