@@ -17,13 +17,13 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import StackDataset, TensorDataset
 
 from continual_crust import ContinualLearner
 from continual_crust.data import Dataset
 from continual_crust.errors import InputError
 from continual_crust.field.growth import with_head
-from continual_crust.field.inputs import as_bytes
+from continual_crust.field.inputs import as_bytes, images_and_labels
 from continual_crust.field.strategy import FieldCrust
 from continual_crust.strategies.training import Phase, Trainable
 from field_images import numbers_of
@@ -134,6 +134,17 @@ def test_tensors_arrays_data_sets_and_scales_agree(digits: Dataset) -> None:
     for learner, way in zip(results, ways, strict=True):
         assert (learner.coresets[0].images == results[0].coresets[0].images).all()
         assert learner.score(*way) == results[0].score(*ways[0])
+
+
+def test_a_data_set_can_be_predicted_with_labels_or_without(learner: ContinualLearner, digits: Dataset) -> None:
+    images, labels = batch(digits, 0, 1)
+    wanted = learner.predict_proba(images)
+    pairs = TensorDataset(torch.from_numpy(images), torch.tensor(labels))
+    for given in (pairs, TensorDataset(torch.from_numpy(images)), StackDataset(torch.from_numpy(images))):
+        assert (learner.predict_proba(given) == wanted).all()
+    assert (learner.predict(pairs) == labels).mean() == learner.score(pairs)
+    with pytest.raises(InputError, match="has no length"):
+        learner.predict(torch.utils.data.Dataset())
 
 
 def test_floats_keep_the_scale_of_the_first_batch(digits: Dataset) -> None:
@@ -281,6 +292,11 @@ def test_few_images_and_single_classes_are_learned(count: int, classes: tuple[in
         (np.zeros((2, 8, 8), np.uint8), None, "no labels"),
         (np.zeros((2, 8, 8), np.uint8), [0.5, 1], r"0\.5 cannot be a label"),
         (np.zeros((2, 8, 8), np.uint8), [None, 1], "None cannot be a label"),
+        (np.zeros((2, 8, 8), np.uint8), {0: 1, 1: 0}, "labels are a dict; give a list"),
+        (np.zeros((2, 8, 8), np.uint8), {0, 1}, "labels are a set; give a list"),
+        (np.zeros((2, 8, 8), np.uint8), object(), "labels are a object; give a list"),
+        (np.zeros(2), np.zeros((2, 64, 64)), r"^.{0,120} cannot be a label"),  # swapped
+        (TensorDataset(torch.zeros(2, 8, 8), torch.eye(2)), None, r"tensor.* cannot be a label"),
         ([np.zeros((8, 8)), np.zeros((9, 8))], [0, 1], "differ in size"),
         (7, [1], "images are a int"),
     ],
@@ -313,6 +329,9 @@ def test_nothing_learned_yet() -> None:
         with pytest.raises(InputError, match="learned nothing yet"):
             ask(np.zeros((1, 8, 8), np.uint8))
     assert ContinualLearner().classes_.tolist() == []
+    assert not hasattr(ContinualLearner(), "noise_")
+    with pytest.raises(NotFittedError):
+        ContinualLearner().score(np.zeros((1, 8, 8), np.uint8), 0)
     with pytest.raises(InputError, match="did you mean 'resnet18'"):
         ContinualLearner(model="resnet").learn(np.zeros((2, 8, 8), np.uint8), [0, 1])
     assert repr(ContinualLearner(selector="herding", seed=3)) == "ContinualLearner(selector='herding', seed=3)"
@@ -432,6 +451,15 @@ def test_networks_that_do_not_fit(digits: Dataset, tmp_path: Path) -> None:
         quick(phase1_epochs=0).learn(images, labels)
 
 
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_gradients_may_be_switched_off_around_learning(off, digits: Dataset) -> None:
+    with off():
+        quiet = quick().learn(*batch(digits, 0, 1))
+        images = batch(digits, 0, 1)[0]
+        assert quiet.predict(images).shape == (len(images),)
+    quiet.learn(*batch(digits, 2))
+
+
 def test_fit_starts_anew_and_learn_goes_on(digits: Dataset) -> None:
     given = quick().learn(*batch(digits, 0, 1))
     assert given.fit(*batch(digits, 2, 3)).classes_.tolist() == [2, 3]
@@ -480,6 +508,8 @@ def test_deep_images_keep_their_contrast(digits: Dataset, tmp_path: Path) -> Non
 def test_one_label_for_all_images(digits: Dataset) -> None:
     images, _ = batch(digits, 0)
     assert quick().learn(images, "nought").classes_.tolist() == ["nought"]
+    for three in (3, 3.0, np.int64(3), np.array(3), torch.tensor(3)):
+        assert images_and_labels(images, three)[1] == [3] * len(images)
 
 
 def test_channels_may_come_last(digits: Dataset) -> None:

@@ -36,7 +36,7 @@ from avalanche.evaluation.metrics import accuracy_metrics, forgetting_metrics
 from avalanche.models import IncrementalClassifier, MultiHeadClassifier, as_multitask
 from avalanche.training.plugins import EvaluationPlugin, LRSchedulerPlugin, ReplayPlugin, SupervisedPlugin
 from avalanche.training.storage_policy import ParametricBuffer
-from avalanche.training.supervised import EWC, Naive, Replay
+from avalanche.training.supervised import EWC, JointTraining, Naive, Replay
 
 from continual_crust.integrations.avalanche.network import candidates_from, positions_by_group
 from continual_crust.integrations.avalanche.ordering import ordered_coreset
@@ -534,7 +534,13 @@ def test_seed_decides_what_a_random_memory_keeps(benchmark: Any) -> None:
         (lambda: CoresetBuffer(9, adaptive_size=False), "total_num_classes=None"),
         (lambda: CoresetBuffer(9, total_num_classes=3), "total_num_classes=3"),
         (lambda: CoresetBuffer(9, "crost"), "did you mean 'crust'"),
-        (lambda: CoresetReplayPlugin(9, coreset_epochs=-1), "coreset_epochs is -1"),
+        (lambda: CoresetReplayPlugin(9, coreset_epochs=-1), "cannot have coreset_epochs of -1"),
+        (lambda: CoresetReplayPlugin(9, coreset_epochs=1.5), r"coreset_epochs of 1\.5; give a whole number"),
+        (lambda: CoresetReplayPlugin("crust"), "cannot hold 'crust' samples in memory; give a whole number"),
+        (lambda: CoresetReplayPlugin(9.5), r"cannot hold 9\.5 samples in memory; give a whole number"),
+        (lambda: CoresetReplayPlugin(9, None), "selector is None; give a name"),
+        (lambda: CoresetReplayPlugin(9, batch_size_memory=3), "did you mean 'batch_size_mem'"),
+        (lambda: CoresetReplayPlugin(9, storage_policy=CoresetBuffer(9)), "no argument of .* 'storage_policy'"),
     ],
 )
 def test_wrong_arguments_get_one_sentence(make: Any, message: str) -> None:
@@ -560,6 +566,19 @@ def test_contradictions_are_told_before_training(
     with pytest.raises(InputError, match=message):
         learner.train(benchmark.train_stream[0])
     assert learner.clock.train_iterations == 0
+
+
+def test_joint_training_needs_no_memory(benchmark: Any) -> None:
+    learner = JointTraining(**arguments(network(), epochs=2), plugins=[CoresetReplayPlugin(9, coreset_epochs=1)])
+    with pytest.raises(InputError, match="JointTraining has all experiences at once"):
+        learner.train(benchmark.train_stream)
+
+
+def test_a_network_that_has_diverged_is_told(benchmark: Any) -> None:
+    model = network()
+    nn.init.constant_(next(model.parameters()), torch.nan)
+    with pytest.raises(InputError, match="it has diverged, so lower its learning rate"):
+        CoresetBuffer(9).update_from_dataset(benchmark.train_stream[0].dataset, SimpleNamespace(model=model))
 
 
 def test_a_plugin_serves_one_strategy(benchmark: Any) -> None:

@@ -132,6 +132,12 @@ def test_arrays_of_any_kind_are_welcome() -> None:
     assert find_label_issues([0, 1], [[0, 1], [0, 1]]).indices.tolist() == [0]
 
 
+def test_probabilities_may_be_sparse_or_a_little_above_one() -> None:
+    labels, probabilities = torch.tensor([0, 1]), torch.tensor([[1.001, 0.0], [1.0, 0.0]])
+    found = [find_label_issues(labels, given).indices.tolist() for given in (probabilities, probabilities.to_sparse())]
+    assert found == [[1], [1]]
+
+
 def test_small_class_is_not_outvoted() -> None:
     """Three samples among hundreds: a vote among neighbours would always go against them."""
     labels, features, logits, _ = made_up(400, seed=4, wrong=0.0)
@@ -172,6 +178,8 @@ LABELS, TABLE = torch.tensor([0, 1, 1]), torch.full((3, 2), 0.5)
         ({"labels": TABLE, "probabilities": TABLE}, "one row for each label"),
         ({"labels": LABELS, "probabilities": TABLE * float("nan")}, "NaN or infinity in 3 of 3 rows"),
         ({"labels": LABELS, "probabilities": -TABLE}, "negative; give the output of a softmax"),
+        ({"labels": LABELS, "probabilities": TABLE * 14}, "above 1, up to 7; give the output of a softmax"),
+        ({"labels": LABELS, "probabilities": TABLE, "threshold": "low"}, "threshold is 'low'; qualities lie between"),
         ({"labels": LABELS + 1, "probabilities": TABLE}, "from 1 to 2, but there are columns for classes 0 to 1"),
         ({"labels": LABELS - 1, "features": TABLE, "logits": TABLE}, "from -1 to 0"),
         ({"labels": LABELS.float(), "features": TABLE, "logits": TABLE}, "whole numbers"),

@@ -158,3 +158,12 @@ def test_a_wrong_noise_is_one_sentence(text: str, says: str) -> None:
     with pytest.raises(InputError, match=says) as raised:
         Noise.parse(text)
     assert "\n" not in str(raised.value)
+
+
+def test_a_kind_of_noise_may_be_a_plain_name() -> None:
+    assert Noise("label", 0.5) == Noise.parse("label:0.5")  # type: ignore[arg-type]
+    assert str(Noise("none")) == "none"  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="did you mean 'label'"):
+        Noise("lable", 0.5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"noise level is '0.5'; give the share"):
+        Noise("label", "0.5")  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -190,6 +191,8 @@ def test_what_is_no_tensor_of_real_numbers_or_no_size_is_refused(rule) -> None:
         rule(points.numpy(), 2)
     with pytest.raises(InputError, match="complex"):
         rule(points.to(torch.complex64), 2)
+    with pytest.raises(InputError, match=r"sparse tensor; give points\.to_dense\(\)"):
+        rule(points.to_sparse(), 2)
     for size in (2.5, "3"):
         with pytest.raises(InputError, match="give a whole number"):
             rule(points, size)
@@ -267,6 +270,25 @@ def test_weights_count_the_points_nearest_to_each_medoid() -> None:
     coreset = facility_location(points, 6)
     nearest = torch.cdist(points, points[coreset.indices]).argmin(dim=1)
     assert coreset.weights.tolist() == torch.bincount(nearest, minlength=6).tolist()
+
+
+@pytest.mark.parametrize("generator", [3, np.random.default_rng(0)])
+@pytest.mark.parametrize(
+    "drawing", [cosine_crust, partial(centrality, references=3), partial(facility_location, exact=False)]
+)
+def test_generators_are_pytorchs(drawing, generator: object) -> None:
+    with pytest.raises(InputError, match="give one of PyTorch's for the CPU"):
+        drawing(random_points(9, 2), 2, generator=generator)
+
+
+@pytest.mark.parametrize("share", [-1.0, float("nan"), "0.1", None])
+def test_shares_that_are_none_are_refused(share: object) -> None:
+    with pytest.raises(InputError, match=r"min_cluster is .*; give a share below 1"):
+        cosine_crust(random_points(9, 2), 2, min_cluster=share)
+    with pytest.raises(InputError, match=r"resolution is .*; give a share"):
+        centrality(random_points(9, 2), 2, resolution=share)
+    with pytest.raises(InputError, match="no selection rule"):
+        crust(random_points(9, 2), 2, rule=share)
 
 
 def test_unknown_rule_suggests_the_nearest() -> None:

@@ -464,3 +464,92 @@ def test_a_network_with_too_few_outputs_is_told_at_once(few_digits: Dataset) -> 
     strategy = strategy_named("naive")(build_model("simple_cnn", few_digits.image_shape, 1), QUICK)
     with pytest.raises(InputError, match="the network has 1 outputs"):
         strategy.learn(Stream(few_digits, seed=1).joined())
+
+
+@pytest.mark.parametrize("change", [lambda some: some / 255, lambda some: some[0], lambda some: some.numpy()])
+def test_images_that_are_not_bytes_are_not_predicted(change, few_digits: Dataset) -> None:
+    strategy = learned("naive", few_digits)
+    with pytest.raises(InputError, match=r"images are not bytes of shape \(n, channels, height, width\)"):
+        strategy.predict(change(few_digits.test_images))
+
+
+def flat(inputs: int, outputs: int = 4) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, outputs))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"model": "simple_cnn"}, "model is 'simple_cnn'; give a module"),
+        ({"model": nn.Linear}, "give a module, not its class or name"),
+        ({"training": {"phase1_epochs": 1}}, r"training is \{'phase1_epochs': 1\}; give a Training"),
+        ({"training": 0}, "training is 0; give a Training"),
+        ({"selector": 3}, "selector is 3; give a name such as 'crust'"),
+        ({"device": 1.5}, "there is no device '1.5'"),
+        ({"device": None}, "there is no device 'None'"),
+    ],
+)
+def test_a_strategy_of_other_things_is_refused(arguments: dict[str, object], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        strategy_named("crust")(**{"model": flat(64), **arguments})
+
+
+@pytest.mark.parametrize("name", ["naive", "crust"])
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (flat(65), "cannot take images of 1×8×8"),
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 4)), "cannot take images of 1×8×8"),
+        (nn.Linear(8, 4), r"the output of Linear has shape .* a row of logits for each image"),
+    ],
+)
+def test_a_network_for_other_images_is_told(name: str, model: nn.Module, sentence: str, few_digits: Dataset) -> None:
+    with pytest.raises(InputError, match=sentence):
+        strategy_named(name)(model, QUICK).learn(Stream(few_digits)[0])
+
+
+def test_a_machine_without_memory_is_not_taken_for_a_wrong_network(
+    few_digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(Phase, "epoch", full)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        strategy_named("naive")(flat(65), QUICK).learn(Stream(few_digits)[0])
+
+
+def test_images_of_another_size_change_nothing(few_digits: Dataset) -> None:
+    stream = Stream(few_digits)
+    strategy = strategy_named("crust")(flat(64), QUICK)
+    strategy.learn(stream[0])
+    label = stream.groups[1][0]
+    larger = Samples.of(torch.zeros(5, 1, 9, 9, dtype=torch.uint8), torch.full((5,), label))
+    with pytest.raises(InputError, match=r"images are 1×9×9 .* and those remembered 1×8×8"):
+        strategy.learn(Experience((label,), larger))
+    strategy.learn(stream[1])
+    assert len(strategy.memory[label]) == QUICK.memory_per_class
+
+
+@pytest.mark.parametrize("whole", ["stream", "data set", "samples"])
+def test_what_is_no_experience_is_not_learned(whole: str, few_digits: Dataset) -> None:
+    stream = Stream(few_digits)
+    given = {"stream": stream, "data set": few_digits, "samples": stream[0].samples}[whole]
+    with pytest.raises(InputError, match="is not an experience; give them one by one"):
+        strategy_named("crust")(flat(64), QUICK).learn(given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_gradients_may_be_switched_off_around_learning(off, few_digits: Dataset) -> None:
+    usual, quiet = (strategy_named("crust")(build_model("simple_cnn", (1, 8, 8), 4), QUICK) for _ in range(2))
+    usual.learn(Stream(few_digits)[0])
+    with off():
+        quiet.learn(Stream(few_digits)[0])
+    assert torch.equal(usual.predict_logits(few_digits.test_images), quiet.predict_logits(few_digits.test_images))
+
+
+@pytest.mark.parametrize("state", [{}, "of another network"])
+def test_the_state_of_another_network_is_told(state: object, few_digits: Dataset) -> None:
+    saved = state if isinstance(state, dict) else strategy_named("crust")(flat(64, outputs=7), QUICK).state()
+    with pytest.raises(InputError, match="the state is not of a network like this one"):
+        strategy_named("crust")(flat(64), QUICK).restore(saved)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -159,11 +161,49 @@ def test_an_experience_has_a_label_for_each_image(labels: torch.Tensor) -> None:
         Experience((0,), samples)
 
 
-@pytest.mark.parametrize("strange", [2, -100])
-def test_an_experience_has_no_images_of_other_classes(strange: int) -> None:
-    samples = Samples.of(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, strange, 1]))
-    with pytest.raises(InputError, match=rf"classes \(0, 1\) has images of label {strange}; name all classes"):
-        Experience((0, 1), samples)
+BLACK, ZEROS = torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("classes", "images", "labels", "told"),
+    [
+        ((0,), BLACK / 255, ZEROS, "images of an experience are not bytes"),
+        ((0,), BLACK[:, 0], ZEROS, "images of an experience are not bytes"),
+        ((0,), BLACK, ZEROS + 3, r"with the classes \(0,\) has images labelled 3"),
+        ((), BLACK, ZEROS, r"with the classes \(\) has images labelled 0"),
+        ((-1,), BLACK, ZEROS - 1, r"classes of an experience are \(-1,\)"),
+        (0, BLACK, ZEROS, "classes of an experience are 0"),
+        (("fox",), BLACK, ZEROS, r"classes of an experience are \('fox',\)"),
+    ],
+)
+def test_an_experience_of_ones_own_is_checked(
+    classes: Any, images: torch.Tensor, labels: torch.Tensor, told: str
+) -> None:
+    with pytest.raises(InputError, match=told):
+        Experience(classes, Samples.of(images, labels))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("digits",), "cannot be made of 'digits'; give a Dataset"),
+        ((numbered_dataset(), 0.4), "noise is 0.4; give its kind"),
+    ],
+)
+def test_a_stream_of_other_things_is_refused(arguments: Any, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        Stream(*arguments)
+
+
+def test_samples_need_labels_in_a_tensor() -> None:
+    with pytest.raises(InputError, match="labels of samples are a list"):
+        Samples.of(BLACK, [0, 0, 0, 0])  # type: ignore[arg-type]
+
+
+def test_a_part_of_a_stream_is_a_list_of_its_experiences() -> None:
+    stream = Stream(numbered_dataset(classes=5))
+    assert [experience.classes for experience in stream[1:]] == list(stream.groups[1:])
+    assert [experience.classes for experience in stream[::-1]] == list(stream.groups[::-1])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ def choose_device(name: str | torch.device) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         device = None
     if device is None or device.type not in ("cpu", "cuda"):
         raise InputError(f"there is no device '{name}'; use auto, cpu or cuda.")

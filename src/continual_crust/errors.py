@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
+from numbers import Real
 from typing import Any
 
 
@@ -50,6 +51,11 @@ def told_name(setting: str) -> str:
     ('learning_rate (--lr)', 'batch_size')
     """
     return f"{setting} ({_OPTIONS[setting]})" if setting in _OPTIONS else setting
+
+
+def is_number(value: object) -> bool:
+    """Whether a value can be compared with numbers, whatever its type hint promised."""
+    return isinstance(value, Real)
 
 
 def check_types(settings: Any) -> None:

@@ -8,7 +8,7 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from continual_crust.errors import InputError, unknown_name
+from continual_crust.errors import InputError, is_number, unknown_name
 
 PERTURBED_PIXELS = 0.9
 """Share of an image's pixels that salt and pepper touches, from the paper."""
@@ -48,6 +48,11 @@ class Noise:
     level: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.kind not in list(NoiseKind):
+            raise unknown_name("noise", str(self.kind), (kind.value for kind in NoiseKind))
+        object.__setattr__(self, "kind", NoiseKind(self.kind))  # a plain name will do
+        if not is_number(self.level):
+            raise InputError(f"noise level is {self.level!r}; give the share of images to corrupt, from 0 to 1.")
         if not 0.0 <= self.level <= 1.0:
             raise InputError(f"noise level {self.level} is outside 0 to 1; give the share of images to corrupt.")
         if self.kind is NoiseKind.NONE and self.level > 0:

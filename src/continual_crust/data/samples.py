@@ -36,6 +36,8 @@ class Samples:
     @classmethod
     def of(cls, images: Tensor, labels: Tensor, ids: Tensor | None = None, weights: Tensor | None = None) -> Samples:
         """Samples from images and labels; ids count up and weights are one unless given."""
+        if not isinstance(labels, Tensor):
+            raise InputError(f"labels of samples are a {type(labels).__name__}; give an int64 tensor.")
         return cls(
             images=images,
             labels=labels,
@@ -61,6 +63,15 @@ class Samples:
     def of_class(self, label: int) -> Self:
         """The samples that were given this label."""
         return self[self.labels == label]
+
+
+def check_images(whose: str, images: Tensor) -> None:
+    """Refuse images that are not bytes: everything is normalised as if they went from 0 to 255."""
+    if not isinstance(images, Tensor) or images.dtype != torch.uint8 or images.dim() != 4:
+        raise InputError(
+            f"{whose} are not bytes of shape (n, channels, height, width); give a uint8 tensor of that shape, with "
+            "values from 0 to 255."
+        )
 
 
 def check_labels(whose: str, labels: Tensor, images: Tensor) -> None:
@@ -103,11 +114,7 @@ class Dataset:
             ("training", self.train_images, self.train_labels),
             ("test", self.test_images, self.test_labels),
         ):
-            if not isinstance(images, Tensor) or images.dtype != torch.uint8 or images.dim() != 4:
-                raise InputError(
-                    f"{part} images of {self.name} are not bytes of shape (n, channels, height, width); give a uint8 "
-                    "tensor of that shape, with values from 0 to 255."
-                )
+            check_images(f"{part} images of {self.name}", images)
             check_labels(f"{part} labels of {self.name}", labels, images)
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(self.class_names):
                 raise InputError(

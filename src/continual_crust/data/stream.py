@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
+from typing import overload
 
 import torch
 from torch import Tensor
 
 from continual_crust.data.noise import Noise, corrupt
-from continual_crust.data.samples import Dataset, Samples, Truth, check_labels
+from continual_crust.data.samples import Dataset, Samples, Truth, check_images, check_labels
 from continual_crust.errors import InputError
 from continual_crust.randomness import generator_for
 
@@ -22,14 +24,22 @@ class Experience:
     samples: Samples
 
     def __post_init__(self) -> None:
+        check_images("images of an experience", self.samples.images)
         check_labels("labels of an experience", self.samples.labels, self.samples.images)
-        # What is of no class that comes would be learned and never remembered; or, as -100, passed over in silence.
-        strange = set(self.samples.labels.unique().tolist()).difference(self.classes)
-        if strange:
+        if not isinstance(self.classes, Sequence) or not all(_is_number(label) for label in self.classes):
             raise InputError(
-                f"an experience of the classes {self.classes} has images of label {min(strange)}; name all classes "
-                "that come, or leave those images out."
+                f"classes of an experience are {self.classes!r}; give their numbers, from 0 on, as in (0, 1)."
             )
+        others = sorted({*self.samples.labels.unique().tolist()}.difference(self.classes))
+        if others:
+            raise InputError(
+                f"an experience with the classes {tuple(self.classes)} has images labelled {others[0]}; name all its "
+                "classes, or leave those images out."
+            )
+
+
+def _is_number(label: object) -> bool:
+    return isinstance(label, Integral) and not isinstance(label, bool) and int(label) >= 0
 
 
 class Stream:
@@ -55,7 +65,11 @@ class Stream:
         first_classes: int = 2,
         classes_per_experience: int = 1,
     ) -> None:
-        noise = Noise.parse(noise) if isinstance(noise, str) else noise
+        if not isinstance(dataset, Dataset):
+            raise InputError(f"a stream cannot be made of {dataset!r}; give a Dataset, such as load_dataset(name).")
+        noise = Noise.parse(noise) if isinstance(noise, str) else Noise() if noise is None else noise
+        if not isinstance(noise, Noise):
+            raise InputError(f"noise is {noise!r}; give its kind and level, for example label:0.5.")
         if first_classes < 1 or classes_per_experience < 1:
             raise InputError("an experience needs at least one class; give numbers of classes of 1 or more.")
         if first_classes > dataset.classes:
@@ -75,7 +89,7 @@ class Stream:
             dataset.train_images,
             dataset.train_labels,
             dataset.classes,
-            noise or Noise(),
+            noise,
             generator_for(seed, "noise"),
         )
         self._images, self._labels = given.images, given.labels
@@ -91,7 +105,15 @@ class Stream:
     def __len__(self) -> int:
         return len(self.groups)
 
-    def __getitem__(self, index: int) -> Experience:
+    @overload
+    def __getitem__(self, index: int) -> Experience: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Experience]: ...
+
+    def __getitem__(self, index: int | slice) -> Experience | list[Experience]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(len(self))[index]]
         chosen = _among(self._labels, self.groups[index])
         # In order of id, because the order of the source would betray the true label as a position would.
         chosen = chosen[torch.argsort(self._ids[chosen])]

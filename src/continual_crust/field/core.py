@@ -18,7 +18,7 @@ from continual_crust.data.samples import Samples
 from continual_crust.devices import choose_device
 from continual_crust.errors import InputError
 from continual_crust.field.generation import FORMAT, VERSION, Damaged, Generation, seen_file
-from continual_crust.field.growth import check_takes, with_head
+from continual_crust.field.growth import with_head
 from continual_crust.field.inputs import Label
 from continual_crust.field.persistence import (
     WeightsDoNotFit,
@@ -34,7 +34,7 @@ from continual_crust.field.rows import ArrayRows, Rows, StackedRows
 from continual_crust.field.seen import LIKELY, NO_MARK, RIGHT, Seen
 from continual_crust.field.settings import OWN_MODEL, Settings
 from continual_crust.field.strategy import Batch, FieldCrust, Lesson, OnProgress
-from continual_crust.models import build_model
+from continual_crust.models import build_model, check_takes
 from continual_crust.randomness import seed_for
 from continual_crust.selection.noise_share import NoiseEstimate
 from continual_crust.tensor_file import NotATensorFile, pack
@@ -150,6 +150,8 @@ class FieldLearner:
         known = {label: seen.digests() for label, seen in zip(self.labels, self.seen, strict=True)}
         return [at for at, label in enumerate(labels) if digests[at].tobytes() not in known.get(label, ())]
 
+    @torch.inference_mode(False)
+    @torch.enable_grad()  # whoever calls may have switched gradients off
     def learn(
         self,
         incoming: Incoming,

@@ -7,8 +7,7 @@ import math
 import torch
 from torch import nn
 
-from continual_crust.errors import InputError
-from continual_crust.models import checked_head, features_and_logits
+from continual_crust.models import checked_head
 from continual_crust.randomness import generator_for
 
 
@@ -38,20 +37,3 @@ def with_head(model: nn.Module, classes: int, keep: int, seed: int) -> None:
     for path in paths:
         parent, _, name = path.rpartition(".")
         setattr(model.get_submodule(parent), name, new)
-
-
-def check_takes(model: nn.Module, image_shape: tuple[int, int, int]) -> None:
-    """Refuse a module that cannot compute anything from such images."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            features_and_logits(model, torch.zeros(1, *image_shape))
-    except InputError:
-        raise
-    except Exception as error:  # whatever a person's own network may raise
-        shape, reason = "×".join(map(str, image_shape)), str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(
-            f"the network cannot take images of {shape} (channels, height, width): {reason}; give one that can."
-        ) from None
-    model.train(was_training)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,7 @@ def images_and_labels(images: Any, labels: Any) -> tuple[Any, list[Label]]:
     if isinstance(images, Dataset):
         if labels is not None:
             raise InputError("a data set brings its own labels; leave the second argument out.")
-        if not hasattr(images, "__len__"):
-            raise InputError(f"a {type(images).__name__} has no length; give a data set that has.")
-        pairs = [images[position] for position in range(len(images))]
+        pairs = _items(images)
         if any(not isinstance(pair, (tuple, list)) or len(pair) < 2 for pair in pairs):
             raise InputError("the data set's items are not pairs of an image and a label; give one that has both.")
         return [pair[0] for pair in pairs], plain_labels([pair[1] for pair in pairs])
@@ -34,26 +32,43 @@ def images_and_labels(images: Any, labels: Any) -> tuple[Any, list[Label]]:
         raise InputError(f"images are a {type(images).__name__}; give a tensor, an array or a data set.")
     if labels is None:
         raise InputError("the images have no labels; give learn(images, labels) or a data set of pairs.")
-    plain = [_plain_label(labels)] * len(images) if isinstance(labels, (str, int)) else plain_labels(labels)
+    for_all = isinstance(labels, (str, int, float, np.generic)) or getattr(labels, "ndim", None) == 0
+    plain = [_plain_label(labels)] * len(images) if for_all else plain_labels(labels)
     if len(plain) != len(images):
         raise InputError(f"there are {len(images)} images but {len(plain)} labels; give one label for each image.")
     return images, plain
 
 
+def images_alone(images: Any) -> Any:
+    """What was given to `predict`; of a data set's pairs, the images."""
+    if not isinstance(images, Dataset):
+        return images
+    return [item[0] if isinstance(item, (tuple, list)) and item else item for item in _items(images)]
+
+
+def _items(dataset: Dataset[Any]) -> list[Any]:
+    if not hasattr(dataset, "__len__"):
+        raise InputError(f"a {type(dataset).__name__} has no length; give a data set that has.")
+    return [dataset[position] for position in range(len(dataset))]
+
+
 def plain_labels(labels: Any) -> list[Label]:
     """Labels as texts or whole numbers."""
+    if not isinstance(labels, Iterable) or isinstance(labels, (Mapping, Set)):  # neither has labels in an order
+        raise InputError(f"labels are a {type(labels).__name__}; give a list or an array with one for each image.")
     if isinstance(labels, (Tensor, np.ndarray)):
-        labels = labels.tolist() if labels.ndim else [labels.item()]
+        labels = labels.tolist()
     return [_plain_label(label) for label in labels]
 
 
 def _plain_label(label: Any) -> Label:
-    if isinstance(label, (Tensor, np.generic)):
+    if isinstance(label, np.generic) or (isinstance(label, (Tensor, np.ndarray)) and len(label.reshape(-1)) == 1):
         label = label.item()
     if isinstance(label, float) and label.is_integer():
         label = int(label)
     if not isinstance(label, (str, int)) or isinstance(label, bool):
-        raise InputError(f"{label!r} cannot be a label; use texts or whole numbers.")
+        # Cut off, because it may be a whole image.
+        raise InputError(f"{label!r:.60} cannot be a label; use texts or whole numbers.")
     return label
 
 

@@ -17,7 +17,7 @@ from continual_crust.data.loading import Bytes
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.field.core import FieldLearner
 from continual_crust.field.generation import Generation
-from continual_crust.field.inputs import Label, as_bytes, check_shape, deep_images, images_and_labels
+from continual_crust.field.inputs import Label, as_bytes, check_shape, deep_images, images_alone, images_and_labels
 from continual_crust.field.rows import ArrayRows
 from continual_crust.field.seen import Seen, digest_of, thumbnail_of
 from continual_crust.field.settings import OWN_MODEL, Settings, selector_settings
@@ -230,14 +230,14 @@ class ContinualLearner:
         return self
 
     def predict(self, images: Any) -> NDArray[Any]:
-        """The most likely class of each image."""
+        """The most likely class of each image, given as to :meth:`learn`; labels of a data set play no part."""
         chosen: NDArray[Any] = self.classes_[self.predict_proba(images).argmax(axis=1)]
         return chosen
 
     def predict_proba(self, images: Any) -> NDArray[np.float64]:
         """Probability of each class of ``classes_``, one row for each image."""
         core, strategy = self._fitted()
-        pixels, _ = as_bytes(images, core.settings.image_scale or None, core.settings.depth)
+        pixels, _ = as_bytes(images_alone(images), core.settings.image_scale or None, core.settings.depth)
         if not len(pixels):
             return np.empty((0, len(core.labels)))
         check_shape(pixels, core.settings.image_shape)
@@ -315,7 +315,9 @@ class ContinualLearner:
 
     def _fitted(self) -> tuple[FieldLearner, FieldCrust]:
         if self._core is None or self._core.strategy is None:
-            raise InputError("this learner has learned nothing yet; call learn(images, labels) first.")
+            from continual_crust.field.unlearned import NothingLearned
+
+            raise NothingLearned("this learner has learned nothing yet; call learn(images, labels) first.")
         return self._core, self._core.strategy
 
     def _module(self) -> nn.Module | None:

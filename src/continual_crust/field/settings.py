@@ -10,7 +10,7 @@ from continual_crust.data.images import FULL_DEPTH
 from continual_crust.errors import InputError, check_types, told_name, unknown_name
 from continual_crust.models import MODELS
 from continual_crust.selection.gradients import GradientSpace
-from continual_crust.selection.selectors import SelectorConfig
+from continual_crust.selection.selectors import SelectorConfig, as_config
 from continual_crust.strategies.training import Training
 
 SMALL_IMAGE = 64
@@ -139,8 +139,7 @@ def selector_settings(selector: str | SelectorConfig) -> dict[str, Any]:
     """A selector as settings: a name alone has our defaults."""
     if isinstance(selector, str):
         return {"selector": selector}
-    if not isinstance(selector, SelectorConfig):
-        raise InputError(f"selector is {selector!r}; give a name such as 'crust', or a SelectorConfig.")
+    selector = as_config(selector)
     return {
         "selector": selector.name,
         "rule": selector.rule,

@@ -21,6 +21,8 @@ def last_linear(model: nn.Module) -> nn.Linear:
 
 def checked_head(model: nn.Module) -> nn.Linear:
     """The last layer of a network that anyone may have made, if it can be trained here."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is {model!r}; give a module, not its class or name.")
     head = last_linear(model)
     if is_lazy(head.weight):
         raise InputError(
@@ -36,13 +38,36 @@ def checked_head(model: nn.Module) -> nn.Linear:
 
 
 def checked_output(model: nn.Module, output: object) -> Tensor:
-    """A network's output, which must be a tensor."""
+    """A network's output, which must be a tensor with a row for each image."""
     if not isinstance(output, Tensor):
         raise InputError(
             f"the output of {type(model).__name__} is a {type(output).__name__}; give a network whose output is one "
             "tensor, a row of logits for each image."
         )
+    if output.ndim != 2:
+        raise InputError(
+            f"the output of {type(model).__name__} has shape {tuple(output.shape)}; give a network whose output is a "
+            "row of logits for each image."
+        )
     return output
+
+
+def check_takes(model: nn.Module, image_shape: tuple[int, ...]) -> None:
+    """Refuse a module that cannot compute anything from such images."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            features_and_logits(model, torch.zeros(1, *image_shape, device=next(model.parameters()).device))
+    except InputError:
+        raise
+    except Exception as error:  # whatever a person's own network may raise
+        shape, reason = "×".join(map(str, image_shape)), str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(
+            f"the network cannot take images of {shape} (channels, height, width): {reason}; give one that can."
+        ) from None
+    finally:
+        model.train(was_training)
 
 
 def features_and_logits(model: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from continual_crust.selection.coreset import Coreset, checked_number, checked_size, coreset_of
+from continual_crust.errors import InputError, is_number
+from continual_crust.selection.coreset import Coreset, checked_number, checked_size, coreset_of, generator_or_fixed
 from continual_crust.selection.points import Points, device_of, prepared
 from continual_crust.selection.total_distances import total_distances
 
@@ -62,6 +63,8 @@ def centrality(
     """
     points = prepared(points)
     size = checked_size(size, points)
+    if not is_number(resolution) or not 0 <= resolution < 1:
+        raise InputError(f"resolution is {resolution!r}; give a share of at least 0 and below 1.")
     count, device = len(points), device_of(points)
     if references is not None:
         references = checked_number(references, "compare points with {} references", 1)
@@ -69,7 +72,7 @@ def centrality(
         totals, farthest = total_distances(points)
         compared = count
     else:
-        drawn = torch.randint(count, (references,), generator=generator or torch.Generator().manual_seed(0))
+        drawn = torch.randint(count, (references,), generator=generator_or_fixed(generator))
         totals, farthest = total_distances(points, points[drawn.to(device)])
         compared = references
     indices = torch.argsort(_rounded(totals, resolution * compared * farthest), stable=True)[:size]

@@ -44,6 +44,17 @@ def checked_number(number: int, purpose: str, least: int) -> int:
     return whole
 
 
+def generator_or_fixed(generator: torch.Generator | None) -> torch.Generator:
+    """What to draw from: the given generator, or one that always draws the same."""
+    if generator is None:
+        return torch.Generator().manual_seed(0)
+    if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
+        raise InputError(
+            f"generator is {generator!r}; give one of PyTorch's for the CPU: torch.Generator().manual_seed(0)."
+        )
+    return generator
+
+
 def coreset_of(points: Points, indices: Tensor, gains: Tensor) -> Coreset:
     """Complete a choice with its weights: every point counts for the chosen point nearest to it."""
     weights = torch.zeros(len(indices), device=device_of(points))

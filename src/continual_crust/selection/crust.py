@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from continual_crust.errors import InputError, unknown_name
+from continual_crust.errors import InputError, is_number, unknown_name
 from continual_crust.selection.centrality import centrality
 from continual_crust.selection.coreset import Coreset, checked_size
 from continual_crust.selection.facility_location import facility_location
@@ -66,8 +66,8 @@ def cosine_crust(
     generator
         CPU generator for the clustering's starting points; fixed ones if not given.
     """
-    if min_cluster < 0:
-        raise InputError(f"min_cluster {min_cluster} is negative; give a share below 1 or a number of samples.")
+    if not is_number(min_cluster) or not min_cluster >= 0:
+        raise InputError(f"min_cluster is {min_cluster!r}; give a share below 1 or a number of samples.")
     select = _rule(rule)
     size = checked_size(size, points)
     cluster_of = spectral_clusters(points, clusters, generator)
@@ -108,6 +108,6 @@ def proportional_quotas(populations: list[int], size: int) -> list[int]:
 
 
 def _rule(name: str) -> Callable[[Points, int], Coreset]:
-    if name not in RULES:
-        raise unknown_name("selection rule", name, RULES)
+    if not isinstance(name, str) or name not in RULES:
+        raise unknown_name("selection rule", str(name), RULES)
     return RULES[name]

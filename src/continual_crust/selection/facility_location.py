@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from continual_crust.selection.coreset import Coreset, checked_size, coreset_of
+from continual_crust.selection.coreset import Coreset, checked_size, coreset_of, generator_or_fixed
 from continual_crust.selection.distance_table import DistanceTable
 from continual_crust.selection.greedy import greedy_medoids
 from continual_crust.selection.partition import partitioned_medoids
@@ -61,5 +61,5 @@ def facility_location(
         table = DistanceTable(points)
         indices, gains = greedy_medoids(table, size)
         return Coreset(indices, torch.bincount(table.nearest(indices), minlength=size).float(), gains)
-    indices, gains = partitioned_medoids(points, size, generator or torch.Generator().manual_seed(0))
+    indices, gains = partitioned_medoids(points, size, generator_or_fixed(generator))
     return coreset_of(points, indices, gains)

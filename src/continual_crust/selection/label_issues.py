@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, is_number
 from continual_crust.selection.centrality import centrality
 from continual_crust.selection.gradients import last_layer_gradients
 from continual_crust.selection.points import blocks, distances, prepared
@@ -36,6 +36,9 @@ NEARER = 0.5
 """From features, a label is doubted when another class is nearer."""
 TWICE_AS_LIKELY = 1 / 3
 """From probabilities, a label is doubted when another class is twice as likely."""
+
+ROUNDING = 1e-2
+"""How much a probability may be above 1, where it was computed or averaged in low precision."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,10 @@ def find_label_issues(
         given = _checked_labels(given, likely.shape[1])
         if (likely < 0).any():
             raise InputError("some probabilities are negative; give the output of a softmax, not logits.")
+        if (likely > 1 + ROUNDING).any():
+            raise InputError(
+                f"some probabilities are above 1, up to {float(likely.max()):g}; give the output of a softmax."
+            )
         own, other, rival = _own_and_best_other(likely, given)
         return _issues(given, own, other, rival, TWICE_AS_LIKELY if threshold is None else threshold)
     if probabilities is None and features is not None and logits is not None:
@@ -152,8 +159,8 @@ def _own_and_best_other(fit: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Te
 
 
 def _issues(labels: Tensor, for_it: Tensor, against_it: Tensor, rival: Tensor, threshold: float) -> LabelIssues:
-    if not 0 <= threshold <= 1:
-        raise InputError(f"threshold is {threshold}; qualities lie between 0 and 1, so give a number between them.")
+    if not is_number(threshold) or not 0 <= threshold <= 1:
+        raise InputError(f"threshold is {threshold!r}; qualities lie between 0 and 1, so give a number between them.")
     quality = (for_it / (for_it + against_it)).nan_to_num(0.5)  # nothing on either side: nothing to be said
     mask = quality < threshold
     doubtful = mask.nonzero().flatten()
@@ -166,7 +173,8 @@ def _tensor(values: Numbers, name: str, wanted: str) -> Tensor:
         if not isinstance(values, Tensor | list | tuple):
             # PyTorch takes no tables of pandas and no arrays that lie backwards, and warns of what it may not change.
             values = np.require(values, requirements=["C", "W"])
-        return torch.as_tensor(values).detach().cpu()
+        tensor = torch.as_tensor(values).detach().cpu()
+        return tensor if tensor.layout == torch.strided else tensor.to_dense()
     except (TypeError, ValueError):  # text, objects, rows of different lengths
         kind = getattr(values, "dtype", type(values).__name__)
         raise InputError(f"{name} are of type {kind}; give {wanted}.") from None

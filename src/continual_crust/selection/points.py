@@ -54,6 +54,8 @@ def checked(points: Points) -> Points:
     for part in parts:
         if not isinstance(part, Tensor):
             raise InputError(f"points are a {type(part).__name__}; give a tensor, as torch.as_tensor(points) makes it.")
+        if part.layout != torch.strided:
+            raise InputError("points are a sparse tensor; give points.to_dense().")
         if part.is_complex():
             raise InputError("points are complex numbers; give real ones.")
         if part.ndim != 2:

@@ -73,6 +73,15 @@ class SelectorConfig:
         return self.name in ("random", "reservoir")
 
 
+def as_config(selector: SelectorConfig | str) -> SelectorConfig:
+    """A selector by its name, or as it is."""
+    if isinstance(selector, str):
+        return SelectorConfig(selector)
+    if not isinstance(selector, SelectorConfig):
+        raise InputError(f"selector is {selector!r}; give a name such as 'crust', or a SelectorConfig.")
+    return selector
+
+
 def select(config: SelectorConfig, candidates: Candidates, size: int, generator: torch.Generator) -> Coreset:
     """Choose `size` samples of one class; `generator` is a CPU generator for rules that draw."""
     return SELECTORS[config.name](config, candidates, size, generator)

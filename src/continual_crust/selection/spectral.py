@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from continual_crust.selection.coreset import checked_number
+from continual_crust.selection.coreset import checked_number, generator_or_fixed
 from continual_crust.selection.points import FactoredPoints, Points, blocks, checked, device_of, lengths_or_one
 
 RESTARTS = 10
@@ -50,7 +50,7 @@ def spectral_clusters(points: Points, clusters: int, generator: torch.Generator 
     points = checked(points)  # and not moved: a direction, unlike a distance, depends on the origin
     if clusters == 1 or len(points) <= 1:
         return torch.zeros(len(points), dtype=torch.int64, device=device_of(points))
-    return _k_means(spectral_embedding(points, clusters), clusters, generator or torch.Generator().manual_seed(0))
+    return _k_means(spectral_embedding(points, clusters), clusters, generator_or_fixed(generator))
 
 
 def spectral_embedding(points: Points, components: int) -> Tensor:

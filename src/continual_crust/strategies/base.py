@@ -12,13 +12,14 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from continual_crust.data.samples import Samples
+from continual_crust.data.samples import Samples, check_images
 from continual_crust.data.stream import Experience
 from continual_crust.devices import choose_device
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, trouble_of_the_machine
+from continual_crust.models import check_takes
 from continual_crust.randomness import PrivateRandomness, generator_for, seed_for
 from continual_crust.selection.coreset import Coreset
-from continual_crust.selection.selectors import SelectorConfig, select
+from continual_crust.selection.selectors import SelectorConfig, as_config, select
 from continual_crust.strategies.losses import CrossEntropy, Loss
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.options import NoOptions, build_options
@@ -82,8 +83,10 @@ class Strategy(ABC):
         device: torch.device | str = "cpu",
         observer: Observer | None = None,
     ) -> None:
-        self.training = training or Training()
-        self.selector = SelectorConfig(selector) if isinstance(selector, str) else selector or self.default_selector
+        self.training = Training() if training is None else training
+        if not isinstance(self.training, Training):
+            raise InputError(f"training is {training!r}; give a Training, as in Training(phase1_epochs=10).")
+        self.selector = self.default_selector if selector is None else as_config(selector)
         self.options = self._options(options)
         self.network = Network(model, choose_device(device), self.training.precision)
         self._cross_entropy = CrossEntropy(self.network)
@@ -125,7 +128,14 @@ class Strategy(ABC):
                 "that method."
             )
         state = copy.deepcopy(state)
-        self.network.restore(state["network"])
+        try:
+            self.network.restore(state["network"])
+        except (KeyError, RuntimeError) as error:
+            why = " ".join(str(error).split())
+            raise InputError(
+                f"the state is not of a network like this one ({why}); restore it in a learner with the network it was "
+                "made with."
+            ) from None
         device = self.network.device
         self.memory = {label: self.samples_type(**kept).to(device) for label, kept in state["memory"].items()}
         self._generator.set_state(state["generator"])
@@ -142,16 +152,32 @@ class Strategy(ABC):
         if own:
             raise InputError(f"this is not the state of a learner by method '{self.name}'.")
 
+    @torch.inference_mode(False)
+    @torch.enable_grad()  # whoever calls may have switched gradients off
     def learn(self, experience: Experience) -> None:
         """Learn an experience's classes and remember some of its samples. Its data may be forgotten afterwards."""
+        if not isinstance(experience, Experience):
+            raise InputError(
+                f"a {type(experience).__name__} is not an experience; give them one by one: for experience in stream."
+            )
         outputs = self.network.head_weight.shape[0]
         if experience.classes and max(experience.classes) >= outputs:
             raise InputError(
                 f"class {max(experience.classes)} came, and the network has {outputs} outputs, those of its linear "
                 "layer registered last; give it one for each class, from 0 on."
             )
-        self.network.measure_normalization(experience.samples.images)
-        self._learn(experience.classes, experience.samples.to(self.network.device))
+        images = experience.samples.images
+        known = next((samples.images for samples in self.memory.values() if len(samples)), images)
+        if images.shape[1:] != known.shape[1:]:
+            new, old = ("×".join(map(str, some.shape[1:])) for some in (images, known))
+            raise InputError(f"images are {new} (channels, height, width) and those remembered {old}; resize them.")
+        self.network.measure_normalization(images)
+        try:
+            self._learn(experience.classes, experience.samples.to(self.network.device))
+        except RuntimeError as error:
+            if trouble_of_the_machine(error) is None:
+                check_takes(self.network.model, tuple(images.shape[1:]))  # says so if that is why
+            raise
         self._end_phase()
         self._check_converged()
 
@@ -165,7 +191,8 @@ class Strategy(ABC):
         """The method itself; `new` lies on the device."""
 
     def predict_logits(self, images: Tensor) -> Tensor:
-        """Scores of all classes for each image."""
+        """Scores of all classes for each image, of bytes in shape (n, channels, height, width)."""
+        check_images("images", images)
         return self.network.evaluate(images)[1]
 
     def predict(self, images: Tensor) -> Tensor:

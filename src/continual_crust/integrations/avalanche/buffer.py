@@ -10,6 +10,7 @@ from avalanche.training.storage_policy import BalancedExemplarsBuffer, Exemplars
 from continual_crust.errors import InputError
 from continual_crust.integrations.avalanche.network import Group, positions_by_group
 from continual_crust.integrations.avalanche.selection import CoresetSelection
+from continual_crust.selection.coreset import checked_number
 from continual_crust.selection.selectors import SelectorConfig
 
 
@@ -58,8 +59,7 @@ class CoresetBuffer(BalancedExemplarsBuffer):  # type: ignore[misc]
         total_num_classes: int | None = None,
         seed: int = 0,
     ) -> None:
-        if max_size < 0:
-            raise InputError(f"a memory cannot hold {max_size} samples; give a max_size of 0 or more.")
+        max_size = checked_number(max_size, "hold {} samples in memory", 0)
         if adaptive_size != (total_num_classes is None) or (total_num_classes is not None and total_num_classes < 1):
             raise InputError(
                 f"adaptive_size={adaptive_size} does not go with total_num_classes={total_num_classes}; give either "

@@ -112,6 +112,8 @@ class _LastLinear:
         """Input and output of the last layer for a batch of one task; outputs that are switched off stay so."""
         self._seen = None
         output: Tensor = avalanche_forward(self._model, images, tasks)
+        if isinstance(output, Tensor) and output.isnan().any():
+            raise InputError("the network's output holds NaN: it has diverged, so lower its learning rate.")
         if self._seen is not None:
             _, features, leaving = self._seen
             width = leaving.shape[-1]

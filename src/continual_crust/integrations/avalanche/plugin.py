@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import warnings
+from inspect import signature
 from typing import Any
 
+from avalanche.training import JointTraining
 from avalanche.training.plugins import ReplayPlugin, SupervisedPlugin
 from avalanche.training.storage_policy import ExperienceBalancedBuffer
 
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, unknown_name
 from continual_crust.integrations.avalanche.buffer import CoresetBuffer
+from continual_crust.selection.coreset import checked_number
 from continual_crust.selection.selectors import SelectorConfig
 
 _MARK = "_coreset_replay_plugin"
 """Attribute of a strategy that refers to its plugin. Checkpoints carry both, into another strategy object."""
+
+_REPLAY_ARGUMENTS = set(signature(ReplayPlugin).parameters).difference(("mem_size", "storage_policy"))
+"""What may be handed on to Avalanche's plugin; the rest is given here."""
 
 
 class CoresetReplayPlugin(SupervisedPlugin):  # type: ignore[misc]
@@ -52,11 +58,16 @@ class CoresetReplayPlugin(SupervisedPlugin):  # type: ignore[misc]
         **replay: Any,
     ) -> None:
         super().__init__()
-        if coreset_epochs < 0:
-            raise InputError(f"coreset_epochs is {coreset_epochs}; give a number of epochs of 0 or more.")
-        self.coreset_epochs = coreset_epochs
+        for name in replay:
+            if name not in _REPLAY_ARGUMENTS:
+                raise unknown_name("argument of CoresetReplayPlugin or ReplayPlugin", name, _REPLAY_ARGUMENTS)
+        self.coreset_epochs = checked_number(coreset_epochs, "have coreset_epochs of {}", 0)
         self.storage_policy = CoresetBuffer(
-            mem_size or 0, selector, adaptive_size=adaptive_size, total_num_classes=total_num_classes, seed=seed
+            0 if mem_size is None else mem_size,
+            selector,
+            adaptive_size=adaptive_size,
+            total_num_classes=total_num_classes,
+            seed=seed,
         )
         self._mem_size = mem_size
         self._replay_arguments = replay
@@ -71,6 +82,11 @@ class CoresetReplayPlugin(SupervisedPlugin):  # type: ignore[misc]
                 raise InputError("this CoresetReplayPlugin belongs to another strategy; make a new one for each.")
             self._mark(strategy)
             return
+        if isinstance(strategy, JointTraining):
+            raise InputError(
+                "JointTraining has all experiences at once, and a memory of one of them would spoil it; leave out "
+                "CoresetReplayPlugin."
+            )
         if sum(isinstance(plugin, CoresetReplayPlugin) for plugin in strategy.plugins) > 1:
             raise InputError("the strategy has more than one CoresetReplayPlugin; give it one.")
         others = [plugin for plugin in strategy.plugins if isinstance(plugin, ReplayPlugin)]

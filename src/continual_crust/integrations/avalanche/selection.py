@@ -10,7 +10,7 @@ from avalanche.training.storage_policy import ExemplarsSelectionStrategy
 from continual_crust.integrations.avalanche.network import candidates_from, positions_by_group, unseen_candidates
 from continual_crust.integrations.avalanche.ordering import ordered_coreset
 from continual_crust.randomness import generator_for, seed_for
-from continual_crust.selection.selectors import SelectorConfig, select
+from continual_crust.selection.selectors import SelectorConfig, as_config, select
 
 
 class CoresetSelection(ExemplarsSelectionStrategy):  # type: ignore[misc]
@@ -29,7 +29,7 @@ class CoresetSelection(ExemplarsSelectionStrategy):  # type: ignore[misc]
     """
 
     def __init__(self, selector: SelectorConfig | str = "crust", *, seed: int = 0) -> None:
-        self.selector = SelectorConfig(selector) if isinstance(selector, str) else selector
+        self.selector = as_config(selector)
         self.seed = seed
         self._questions = 0
 
