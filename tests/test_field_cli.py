@@ -793,6 +793,31 @@ def test_a_folder_that_was_moved_is_found_again(
     assert "1 mark applied, 1 class learned anew" in capsys.readouterr().out
 
 
+def test_a_folder_whose_name_is_used_again_is_found_where_it_was_moved(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is new each week comes into a folder of one name, under the same file names."""
+    new, old = tmp_path / "new", tmp_path / "first week"
+    write_images(new, numbers_of(digits, 2)[:10])
+    assert command(monkeypatch, "learn", state, new, "--label", "two") == 0
+    shutil.copytree(new, old)
+    assert command(monkeypatch, "learn", state, old, "--label", "two") == 0
+    assert "was moved" not in capsys.readouterr().err  # it is a copy
+    write_images(new, numbers_of(digits, 2)[10:20])
+    assert command(monkeypatch, "learn", state, new, "--label", "two") == 0
+    seen = learner_in(state).seen("two")
+    thrown_out = int(np.flatnonzero(~seen.kept[:10])[0])
+    review = marks(tmp_path / "r.csv", (seen.names()[thrown_out], "two", "right", ""))
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert "1 image is no longer where it came from" in capsys.readouterr().out
+    assert command(monkeypatch, "learn", state, old, "--label", "two") == 0
+    assert f"{new} was moved to {old}; that is remembered.\n" in capsys.readouterr().err
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert "1 mark applied, 1 class learned anew" in capsys.readouterr().out
+    sources = [batch["source"] for batch in StateFolder(state).newest().manifest["batches"]]
+    assert sources[1:] == [str(old), str(new)]
+
+
 def test_a_damaged_state_is_told_and_used(
     state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ gives up what was not finished, and says so.
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -289,19 +290,36 @@ def _label(learner: FieldLearner, text: str) -> Label:
 def _moved_here(
     learner: FieldLearner, folder: Path, files: Sequence[ImageFile], digests: NDArray[np.uint8]
 ) -> list[str]:
-    """Folders that are gone and most of whose images are here, by name and pixels; from now on this is their place."""
-    here = {(file.name, digest.tobytes()) for file, digest in zip(files, digests, strict=True)}
-    gone = {at for at, batch in enumerate(learner.batches) if batch["source"] and not Path(batch["source"]).is_dir()}
-    images, found_here = Counter[int](), Counter[int]()
-    for seen in learner.seen:
-        for row in np.flatnonzero(np.isin(seen.batch, [*gone])).tolist():
-            images[int(seen.batch[row])] += 1
-            found_here[int(seen.batch[row])] += (seen.files[row], seen.digest[row].tobytes()) in here
-    found = {batch for batch, count in images.items() if found_here[batch] > count / 2}
-    places = {learner.batches[at]["source"]: None for at in sorted(found)}
+    """Folders most of whose images are here and none there, by name and pixels; from now on this is their place.
+
+    What a folder was called may be another's name by now, as that of the one for what is new each week.
+    """
+    here = {(file.name, digest.tobytes()): file.path for file, digest in zip(files, digests, strict=True)}
     new = str(folder.resolve())
+    away = {at: Path(batch["source"]) for at, batch in enumerate(learner.batches) if batch["source"] not in (None, new)}
+    images, found_here = Counter[int](), dict[int, list[Path]]()
+    for seen in learner.seen:
+        for row in np.flatnonzero(np.isin(seen.batch, [*away])).tolist():
+            images[int(seen.batch[row])] += 1
+            if path := here.get((seen.files[row], seen.digest[row].tobytes())):
+                found_here.setdefault(int(seen.batch[row]), []).append(path)
+    found = {
+        at
+        for at, paths in found_here.items()
+        if len(paths) > images[at] / 2
+        and not any(_is_copy(away[at] / path.relative_to(folder), path) for path in paths)
+    }
+    places = {learner.batches[at]["source"]: None for at in sorted(found)}
     learner.batches = [{**b, "source": new} if at in found else b for at, b in enumerate(learner.batches)]
     return [*places]
+
+
+def _is_copy(path: Path, other: Path) -> bool:
+    """Whether a file is there and has the same content as another."""
+    try:
+        return filecmp.cmp(path, other, shallow=False)
+    except OSError:
+        return False
 
 
 def _unknown(learner: FieldLearner, files: Sequence[ImageFile], digests: NDArray[np.uint8]) -> NDArray[np.int64]:
