@@ -143,6 +143,18 @@ def test_names_that_differ_in_nothing_to_be_seen_are_one(
     assert "'Café' is a new class beside 'café'; if that was a slip, take it back with undo" in capsys.readouterr().err
 
 
+def test_folders_whose_names_differ_in_case_alone_are_told(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    for number, label in enumerate(("Dog", "dog")):
+        write_images(tmp_path / "new" / label, numbers_of(digits, 2)[10 * number : 10 * number + 10])
+    for told in ("'dog' is a new class beside 'Dog'; if that was a slip, take it back with undo.\n", ""):
+        assert command(monkeypatch, "learn", state, tmp_path / "new") == 0
+        assert capsys.readouterr().err == told
+    assert command(monkeypatch, "learn", tmp_path / "first", tmp_path / "new", *QUICK) == 0
+    assert "beside 'Dog'; if that was a slip, begin anew with another STATE.\n" in capsys.readouterr().err
+
+
 def test_class_folders_under_one_label_are_told(
     state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

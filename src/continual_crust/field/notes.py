@@ -87,14 +87,20 @@ def too_many_right(learner: FieldLearner) -> list[str]:
 
 
 def nearly_known_names(learner: FieldLearner, files: Sequence[ImageFile]) -> list[str]:
-    """Of new classes that are called nearly as known ones are, which may be a slip."""
-    known = {str(label).casefold(): label for label in learner.labels}
-    new = dict.fromkeys(file.label for file in files if file.label not in map(str, learner.labels))
-    return [
-        f"'{label}' is a new class beside '{known[label.casefold()]}'; if that was a slip, take it back with undo."
-        for label in new
-        if label.casefold() in known
-    ]
+    """Of new classes that are called nearly as others are, known or new, which may be a slip."""
+    known = [str(label) for label in learner.labels]
+    called = {name.casefold(): name for name in known}
+    notes = []
+    for label in dict.fromkeys(file.label for file in files):
+        other = called.setdefault(label.casefold(), label)
+        if label not in known and label != other:
+            notes.append(f"'{label}' is a new class beside '{other}'; if that was a slip, {_way_back(learner)}.")
+    return notes
+
+
+def _way_back(learner: FieldLearner) -> str:
+    """What to do about a lesson that should not have been; before the first one there is nothing to go back to."""
+    return "take it back with undo" if learner.labels else "begin anew with another STATE"
 
 
 def folders_of_known_classes(learner: FieldLearner, folder: Path, label: str) -> list[str]:
