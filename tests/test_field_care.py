@@ -164,6 +164,25 @@ def test_class_folders_under_one_label_are_told(
     assert f"{tmp_path / 'more'} has folders named after known classes (0); without --label" in capsys.readouterr().err
 
 
+def test_a_folder_above_the_class_folders_is_told(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    above = digit_folders(tmp_path / "above" / "train", digits).parent
+    digit_folders(above / "test", digits, count=20)
+    assert command(monkeypatch, "learn", tmp_path / "S", above, *QUICK) == 0
+    told = "images lie in folders inside class folders (test/0, test/1, train/0, train/1); if those are the classes, "
+    assert f"{told}begin anew with another STATE, and give {above / 'test'} instead.\n" in capsys.readouterr().err
+    state = tmp_path / "another"
+    assert command(monkeypatch, "learn", state, above / "train", *QUICK) == 0
+    assert capsys.readouterr().err == ""
+    write_images(above / "train" / "1" / "tuesday", numbers_of(digits, 1)[20:30])
+    assert command(monkeypatch, "learn", state, above / "train") == 0
+    assert capsys.readouterr().err == ""
+    assert command(monkeypatch, "learn", state, above) == 0
+    told = capsys.readouterr().err
+    assert f"if those are the classes, take it back with undo, and give {above / 'test'} instead.\n" in told
+
+
 def test_a_class_under_the_name_of_another_is_told(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

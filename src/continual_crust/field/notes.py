@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from continual_crust.data.folder import visible
 from continual_crust.data.images import survey, used_depth
 from continual_crust.field.core import FieldLearner
-from continual_crust.field.folder import Form, ImageFile, class_name
+from continual_crust.field.folder import Form, ImageFile, class_name, shown
 from continual_crust.field.inputs import Label
 from continual_crust.field.rows import Rows
 from continual_crust.field.seen import NO_MARK, RIGHT
@@ -111,6 +111,29 @@ def folders_of_known_classes(learner: FieldLearner, folder: Path, label: str) ->
         return []
     names = ", ".join(found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
     return [f"{folder} has folders named after known classes ({names}); without --label they are learned as those."]
+
+
+def classes_one_folder_deeper(learner: FieldLearner, folder: Path, files: Sequence[ImageFile]) -> list[str]:
+    """Of class folders that seem to hold class folders, as where a folder above the right one was given.
+
+    Nothing is said of a known class's folders: they may be days or cameras.
+    """
+    parts = [(file.path.relative_to(folder).parts, file.label) for file in files]
+    known = {class_name(str(one)) for one in learner.labels}
+    first = not known and all(len(steps) > 2 for steps, _ in parts)
+    inner = [
+        Path(*steps[:2])
+        for steps, label in parts
+        if len(steps) > 2 and label not in known and (first or class_name(steps[1]) in known)
+    ]
+    if not inner:
+        return []
+    found = list(dict.fromkeys(map(shown, inner)))
+    names = ", ".join(found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
+    return [
+        f"images lie in folders inside class folders ({names}); if those are the classes, {_way_back(learner)}, and "
+        f"give {shown(folder / inner[0].parent)} instead."
+    ]
 
 
 def taken_for_another_class(learner: FieldLearner, rows: Rows, labels: Sequence[Label]) -> list[str]:

@@ -132,6 +132,8 @@ class Session:
             notes += notes_of.nearly_known_names(learner, named)
             if label is not None:
                 notes += notes_of.folders_of_known_classes(learner, folder, label)
+            else:
+                notes += notes_of.classes_one_folder_deeper(learner, folder, good)
             if learner.settings.channels:
                 notes += notes_of.lost_to_the_form([file.path for file in good], form)
             new = _unknown(learner, good, digests)
