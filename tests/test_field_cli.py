@@ -765,6 +765,9 @@ def test_a_review_of_images_that_are_gone_says_so(
         assert "1 mark applied" in capsys.readouterr().out
     assert learner_in(state).seen("0").kept[seen.names().index(first)]
     assert len(learner_in(state).seen("1")) == 17
+    assert command(monkeypatch, "undo", state) == 0
+    assert "Taken back: a review.\n" in capsys.readouterr().out
+    assert len(learner_in(state).seen("1")) == 16
 
 
 def test_a_folder_that_was_moved_is_found_again(

@@ -39,7 +39,7 @@ def _exchanged(before: Generation, now: Generation) -> str:
         source = "" if batch["source"] is None else f" of {batch['source']}"
         label = "" if batch["label"] is None else f" as '{batch['label']}'"
         parts.append(f"{counted(batch['images'], 'image', 'images')}{source}{label}")
-    if before.is_marked_otherwise(now):
+    if marks or before.is_marked_otherwise(now):  # an image found late is marked where it moved to alone
         parts.append("a review")
     for one, other in zip(before.manifest["classes"], now.manifest["classes"], strict=False):
         if one["name"] != other["name"]:
