@@ -261,6 +261,7 @@ def test_a_class_can_be_called_otherwise(
     for old, new, told in (
         ("0", "x", "class '0' was never learned"),
         ("1", "nought", "a class 'nought' already"),
+        ("1", " 1", "the class is called '1' already; give another name."),
         ("1", " ", "the new name is empty"),
     ):
         assert command(monkeypatch, "rename", state, old, new) == 2

@@ -92,6 +92,8 @@ class FieldLearner:
     def rename(self, old: Label, new: Label) -> None:
         """Give a class another name. What was learned of it stays."""
         index = self.index_of(old)
+        if new == old:
+            raise InputError(f"the class is called {old!r} already; give another name.")
         if new in self.labels:
             raise InputError(f"there is a class {new!r} already; to join both, mark images as {new!r} in a review.")
         if type(new) is not type(old):
