@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from continual_crust.data.images import FULL_DEPTH, depth_of
 from continual_crust.data.loading import Request
 from continual_crust.field.folder import Form
 from continual_crust.field.settings import Settings
+from continual_crust.field.state import StateFolder
 from field_images import QUICK, command, digit_folders, fingerprint, numbers_of, write_images
 
 Captured = pytest.CaptureFixture[str]
@@ -350,9 +352,38 @@ def test_of_a_class_that_is_marked_throughout_no_noise_is_told(
     assert command(monkeypatch, "learn", state, "--review", tmp_path / "r.csv") == 0
     capsys.readouterr()
     assert command(monkeypatch, "info", state) == 0
-    told = [line.split("│")[-2].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    told = [line.split("│")[-3].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
     assert told[0] == "–"
     assert "%" in told[1]
+
+
+def test_info_tells_which_batch_an_estimate_is_of(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    for name, images in (("monday", numbers_of(digits, 0)[20:40]), ("tuesday", numbers_of(digits, 1)[20:21])):
+        new = write_images(tmp_path / name, images)
+        assert command(monkeypatch, "learn", state, new, "--label", "0" if name == "monday" else "1") == 0
+    capsys.readouterr()
+
+    def told() -> list[str]:
+        assert command(monkeypatch, "info", state) == 0
+        return [line.split("│")[-2].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+
+    assert told() == ["2, monday", "1, images"]  # a single image says nothing
+    assert command(monkeypatch, "rename", state, "1", "one") == 0
+    newest = StateFolder(state).newest()
+    assert [entry["noise_batch"] for entry in newest.manifest["classes"]] == [1, 0]
+
+    # States from before do not say.
+    files = newest.files()
+    manifest = json.loads(files["manifest.json"])
+    for entry in manifest["classes"]:
+        del entry["noise_batch"]
+    with StateFolder(state).locked():
+        StateFolder(state).write({**files, "manifest.json": json.dumps(manifest).encode()})
+    capsys.readouterr()
+    assert told() == ["–", "–"]
+    assert command(monkeypatch, "rename", state, "one", "1") == 0
 
 
 def test_a_review_of_nothing_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:

@@ -71,11 +71,15 @@ def info(
         print(json.dumps({"generation": generation.number, **numbers}, indent=1))
         return
     settings = Settings.from_dict(generation.manifest["settings"])
-    table = new_table("class", "images seen", "kept", "look wrong", "wrong labels, estimated")
+    table = new_table("class", "images seen", "kept", "look wrong", "wrong labels, estimated", "in batch")
     for entry in generation.manifest["classes"]:
         noise = noise_from(entry["noise"])
         counts = (str(entry[name]) for name in ("seen", "kept", "looks_wrong"))
-        table.add_row(Text(printable(str(entry["name"]))), *counts, "–" if noise is None else str(noise))
+        batch = None if noise is None else entry.get("noise_batch")
+        called = "–" if batch is None else _batch_name(batch, generation.manifest["batches"][batch]["source"])
+        table.add_row(
+            Text(printable(str(entry["name"]))), *counts, "–" if noise is None else str(noise), Text(printable(called))
+        )
     console.print(table)
     kind = "colour" if settings.channels == 3 else "grey"
     size = sum(path.stat().st_size for path in generation.path.iterdir())
@@ -86,6 +90,11 @@ def info(
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _batch_name(number: int, source: str | None) -> str:
+    """A batch's place in the list of all, from 1 on, and the name of its folder, if it had one."""
+    return str(number + 1) if source is None else f"{number + 1}, {Path(source).name}"
 
 
 def rename(

@@ -75,6 +75,8 @@ class FieldLearner:
         self.seen: list[Seen] = []
         self.noise: list[NoiseEstimate | None] = []
         """Of each class's last batch that was large enough to say."""
+        self.noise_batches: list[int | None] = []
+        """Which batch of `batches` that was, where it is known."""
         self.batches: list[dict[str, Any]] = []
         self.strategy: FieldCrust | None = None
         self.second_thoughts: dict[Label, int] = {}
@@ -134,6 +136,7 @@ class FieldLearner:
             new.sort()
         self.labels = [*self.labels, *new]
         self.noise = [*self.noise, *(None for _ in new)]
+        self.noise_batches = [*self.noise_batches, *(None for _ in new)]
         self.batches = [*self.batches, {**about, "images": len(labels), "classes": order}]
         seen = [*self.seen, *(Seen.nothing() for _ in new)]
         places = {label: index for index, label in enumerate(self.labels)}
@@ -193,8 +196,11 @@ class FieldLearner:
                     "looks_wrong": int(seen.looks_wrong().sum()),
                     # Where a person has spoken about every image, there is nothing left to estimate.
                     "noise": noise_numbers(noise if (seen.mark == NO_MARK).any() else None),
+                    "noise_batch": batch,
                 }
-                for label, seen, noise in zip(self.labels, self.seen, self.noise, strict=True)
+                for label, seen, noise, batch in zip(
+                    self.labels, self.seen, self.noise, self.noise_batches, strict=True
+                )
             ],
             "batches": self.batches,
         }
@@ -221,6 +227,7 @@ class FieldLearner:
             if not all(type(label) in (str, int) for label in learner.labels):
                 raise Damaged("a class in its manifest has no name")
             learner.noise = [noise_from(entry["noise"]) for entry in entries]
+            learner.noise_batches = [entry.get("noise_batch") for entry in entries]
             learner.batches = manifest["batches"]
             learner.seen = [generation.seen(index) for index in range(len(entries))]
             strategy = learner._grown()
@@ -310,6 +317,7 @@ class FieldLearner:
         self.seen = _replaced(self.seen, label, seen)
         if found.noise is not None and len(fresh):
             self.noise = _replaced(self.noise, label, found.noise)
+            self.noise_batches = _replaced(self.noise_batches, label, int(seen.batch[fresh].max()))
         doubtful = fresh[seen.looks_wrong()[fresh]]
         doubts = doubts_of(seen, doubtful, self.labels)
         noise = found.noise if len(fresh) else self.noise[label]

@@ -8,7 +8,8 @@
       "settings": {...},              `continual_crust.field.settings`: what was asked for, and the images' shape
       "classes": [                    in the order in which they were learned; position = index used everywhere
         {"name": "cat", "seen": 120, "kept": 25, "looks_wrong": 31,
-         "noise": {"estimate": 0.26, "low": 0.19, "high": 0.34}}     share of wrong labels in its last large batch
+         "noise": {"estimate": 0.26, "low": 0.19, "high": 0.34},     share of wrong labels in its last large batch
+         "noise_batch": 0}                                           which one that was; older states do not say
       ],
       "batches": [                    one for each `learn`
         {"source": "/home/me/photos", "label": null, "images": 240, "skipped": 2, "classes": ["cat", "dog"]}
@@ -176,7 +177,7 @@ def _parsed_manifest(content: bytes) -> dict[str, Any]:
         if not isinstance(manifest.get(name), kind):
             raise Damaged(f"manifest.json has no {name}")
     for entry in manifest["classes"]:
-        _check_class(entry)
+        _check_class(entry, len(manifest["batches"]))
     if not all(
         isinstance(batch, dict) and isinstance(batch.get("source"), str | None) for batch in manifest["batches"]
     ):
@@ -184,7 +185,7 @@ def _parsed_manifest(content: bytes) -> dict[str, Any]:
     return manifest
 
 
-def _check_class(entry: Any) -> None:
+def _check_class(entry: Any, batches: int) -> None:
     if not isinstance(entry, dict) or type(entry.get("name")) not in (str, int):
         raise Damaged("manifest.json has a class without a name")
     counts, noise = [entry.get(name) for name in ("seen", "kept", "looks_wrong")], entry.get("noise", {})
@@ -193,3 +194,6 @@ def _check_class(entry: Any) -> None:
     shares = [0.0] if noise is None else [noise.get(name) for name in _NOISE] if isinstance(noise, dict) else [None]
     if not all(isinstance(share, int | float) and 0 <= share <= 1 for share in shares):
         raise Damaged("manifest.json has a noise that is no share of images")
+    batch = entry.get("noise_batch")
+    if batch is not None and not (type(batch) is int and 0 <= batch < batches):
+        raise Damaged("manifest.json has a noise of a batch that is none")
