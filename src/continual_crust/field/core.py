@@ -129,16 +129,9 @@ class FieldLearner:
         `about` goes to the manifest's list of batches. New classes are `in_order` of their names, or as they come.
         """
         order = list(dict.fromkeys(labels))
-        if len({*map(type, [*self.labels, *order])}) > 1:
-            raise InputError("some classes are called by texts and some by numbers; use one kind for all.")
-        new = [label for label in order if label not in self.labels]
-        if in_order:
-            new.sort()
-        self.labels = [*self.labels, *new]
-        self.noise = [*self.noise, *(None for _ in new)]
-        self.noise_batches = [*self.noise_batches, *(None for _ in new)]
+        self.add_classes([label for label in order if label not in self.labels], in_order)
         self.batches = [*self.batches, {**about, "images": len(labels), "classes": order}]
-        seen = [*self.seen, *(Seen.nothing() for _ in new)]
+        seen = list(self.seen)
         places = {label: index for index, label in enumerate(self.labels)}
         classes = np.array([places[label] for label in labels], np.int64)
         ids = np.zeros(len(labels), np.int64)
@@ -149,6 +142,20 @@ class FieldLearner:
             seen[index] = seen[index].extended(Seen.of(files, pictures, digests[own], len(self.batches) - 1))
         self.seen = seen
         return Incoming(rows, classes, ids)
+
+    def add_classes(self, new: list[Label], in_order: bool = False) -> None:
+        """Make classes of which nothing was seen yet, `in_order` of their names or as they come."""
+        if len({*map(type, [*self.labels, *new])}) > 1:
+            raise InputError("some classes are called by texts and some by numbers; use one kind for all.")
+        self.labels = [*self.labels, *(sorted(new) if in_order else new)]
+        self.noise = [*self.noise, *(None for _ in new)]
+        self.noise_batches = [*self.noise_batches, *(None for _ in new)]
+        self.seen = [*self.seen, *(Seen.nothing() for _ in new)]
+
+    def label_called(self, text: str) -> Label:
+        """A name as a label; a learner whose classes are numbers has numbers for names."""
+        numbers = bool(self.labels) and all(isinstance(label, int) for label in self.labels)
+        return int(text) if numbers and text.isdecimal() else text
 
     def unseen(self, labels: Sequence[Label], digests: NDArray[np.uint8]) -> list[int]:
         """Positions of the images that their class has not seen yet."""

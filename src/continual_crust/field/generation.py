@@ -30,7 +30,7 @@ For a page that shows all this::
         ): ...
 
 Marks come back as a CSV file with the columns ``file,class,mark,new_class``: a name from ``seen.names()``, the class's
-name, ``right``, ``wrong`` or ``other``, and for ``other`` the class it belongs to.
+name, ``right``, ``wrong``, ``other`` or ``new``, and for these two the class it belongs to.
 """
 
 from __future__ import annotations

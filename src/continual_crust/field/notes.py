@@ -73,6 +73,18 @@ def second_thoughts(learner: FieldLearner) -> list[str]:
     ]
 
 
+def made_by_a_review(learner: FieldLearner, made: Sequence[Label]) -> list[str]:
+    """Of classes that were not known before."""
+    notes = []
+    for label in made:
+        count, name = len(learner.seen[learner.index_of(label)]), str(label)
+        near = [str(other) for other in learner.labels if other != label and str(other).casefold() == name.casefold()]
+        beside = f" beside '{near[0]}'" if near else ""
+        advice = "if that was a slip, take it back with undo" if near else "learn more of it where you can"
+        notes.append(f"'{name}' is a new class{beside}, of {count} {'image' if count == 1 else 'images'}; {advice}.")
+    return notes
+
+
 def too_many_right(learner: FieldLearner) -> list[str]:
     """Of classes of which more was called right than can be kept."""
     notes = []

@@ -147,7 +147,8 @@ class Session:
                     # What `undo` would bring back stays: a new place is nothing to take back.
                     self.state.write(learner.files(), before=self.state.numbers()[0])
                 return Outcome(known=known, skipped=skipped, notes=notes)
-            rows, labels = ChosenRows(decoded, torch.from_numpy(new)), [_label(learner, good[at].label) for at in new]
+            rows = ChosenRows(decoded, torch.from_numpy(new))
+            labels = [learner.label_called(good[at].label) for at in new]
             notes += notes_of.taken_for_another_class(learner, rows, labels)
             with learner.transaction():
                 darkest, brightest = form.depth
@@ -199,6 +200,7 @@ class Session:
                 notes += self._given_up(lesson)
                 reports = self._taught(learner, incoming, also, lesson) if len(incoming.ids) or also else []
                 self.state.write(learner.files())
+        notes += notes_of.made_by_a_review(learner, review.made)
         notes += notes_of.too_many_right(learner) + notes_of.second_thoughts(learner)
         return Outcome(reports, marked=review.applied, unreachable=unreachable, notes=notes)
 
@@ -207,7 +209,7 @@ class Session:
         self.state.newest()  # says so where there is no learner
         with self.state.locked(), self._workplace():
             learner, notes = self._learner({}, None)
-            learner.rename(_label(learner, old), _label(learner, given_name(new, "the new name")))
+            learner.rename(learner.label_called(old), learner.label_called(given_name(new, "the new name")))
             notes += self._given_up("")
             self.state.write(learner.files())
         return notes
@@ -281,14 +283,6 @@ class Session:
                 self.state.clear_work()
 
 
-def _label(learner: FieldLearner, text: str) -> Label:
-    """A folder's name as a label; a learner whose classes are numbers has numbers for names."""
-    numbers = bool(learner.labels) and all(isinstance(label, int) for label in learner.labels)
-    if numbers and text.isdecimal():
-        return int(text)
-    return text
-
-
 def _moved_here(
     learner: FieldLearner, folder: Path, files: Sequence[ImageFile], digests: NDArray[np.uint8]
 ) -> list[str]:
@@ -326,7 +320,7 @@ def _is_copy(path: Path, other: Path) -> bool:
 
 def _unknown(learner: FieldLearner, files: Sequence[ImageFile], digests: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Positions of the images that their class has not seen yet, each once."""
-    labels = [_label(learner, file.label) for file in files]
+    labels = [learner.label_called(file.label) for file in files]
     first: dict[tuple[Label, bytes], int] = {}
     for at in learner.unseen(labels, digests):
         first.setdefault((labels[at], digests[at].tobytes()), at)
