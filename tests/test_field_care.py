@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from continual_crust.data.folder import load_folder
 from continual_crust.data.images import FULL_DEPTH, depth_of
 from continual_crust.data.loading import Request
 from continual_crust.field.folder import Form
+from continual_crust.field.generation import Generation
 from continual_crust.field.settings import Settings
 from continual_crust.field.state import StateFolder
 from field_images import QUICK, command, digit_folders, fingerprint, numbers_of, write_images
@@ -411,6 +413,27 @@ def test_everything_ever_seen_can_be_had_as_a_list(
     assert command(monkeypatch, "review", state, "--format", "csv", "--out", tmp_path / "all.csv") == 0
     assert (tmp_path / "all.csv").read_text(encoding="utf-8") == text
     assert command(monkeypatch, "review", state, "--format", "xls") == 2
+
+
+@pytest.mark.parametrize("asked", ["info", "predict images", "review --no-open", "review --format=csv"])
+def test_a_learner_that_is_replaced_while_it_is_read_is_one_sentence(
+    asked: str, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """Others may have changed it twice since it was opened, and then its files are gone."""
+    newest = StateFolder.newest
+
+    def opened_and_gone(self: StateFolder) -> Generation:
+        generation = newest(self)
+        shutil.rmtree(generation.path)
+        return generation
+
+    monkeypatch.setattr(StateFolder, "newest", opened_and_gone)
+    monkeypatch.chdir(tmp_path)
+    name, *options = asked.split()
+    assert command(monkeypatch, name, state, *options) == 2
+    told = capsys.readouterr()
+    assert told.err.endswith("000001 was replaced by another process while it was read; repeat the command.\n")
+    assert told.out == ""
 
 
 def test_predicting_tells_all_that_is_missing_and_fails(

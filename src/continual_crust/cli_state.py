@@ -70,7 +70,7 @@ def info(
         numbers = {name: generation.manifest[name] for name in ("classes", "batches")}
         print(json.dumps({"generation": generation.number, **numbers}, indent=1))
         return
-    settings = Settings.from_dict(generation.manifest["settings"])
+    settings, size = Settings.from_dict(generation.manifest["settings"]), generation.size()
     table = new_table("class", "images seen", "kept", "look wrong", "wrong labels, estimated", "in batch")
     for entry in generation.manifest["classes"]:
         noise = noise_from(entry["noise"])
@@ -82,7 +82,6 @@ def info(
         )
     console.print(table)
     kind = "colour" if settings.channels == 3 else "grey"
-    size = sum(path.stat().st_size for path in generation.path.iterdir())
     console.print(
         f"{settings.model_name()}, {settings.width}×{settings.height} pixels in {kind}, {settings.selector} keeps up "
         f"to {settings.memory_per_class} images of a class; generation {generation.number}, {size / 1e6:.1f} MB",

@@ -93,6 +93,13 @@ class Generation:
         """The content of all its files, by name."""
         return {name: _checked(self.path, name, self.checksums) for name in self.checksums}
 
+    def size(self) -> int:
+        """Bytes on the disk."""
+        try:
+            return sum((self.path / name).stat().st_size for name in (*self.checksums, SUMS))
+        except OSError as error:
+            raise _unreadable(self.path, SUMS, error) from None
+
     def marks(self) -> int:
         """How many entries people have said something about."""
         return sum(int((self.seen(index).mark != NO_MARK).sum()) for index in range(len(self.manifest["classes"])))
@@ -109,7 +116,7 @@ class Generation:
         try:
             sums = _parsed_sums((path / SUMS).read_bytes())
         except OSError as error:
-            raise Damaged(f"{SUMS} cannot be read: {error.strerror}") from None
+            raise _unreadable(path, SUMS, error) from None
         if "manifest.json" not in sums:
             raise Damaged(f"{SUMS} does not name manifest.json")
         for name in sums:
@@ -126,6 +133,12 @@ def seen_file(index: int) -> str:
     return f"seen-{index:05d}.safetensors"
 
 
+def _unreadable(path: Path, name: str, error: OSError) -> ValueError:
+    if not path.exists():  # two changes by others while it was read: no more than the newest two stay
+        return InputError(f"{path} was replaced by another process while it was read; repeat the command.")
+    return Damaged(f"{name} cannot be read: {error.strerror}")
+
+
 def _check(path: Path, name: str, sums: Mapping[str, str]) -> None:
     hashed = hashlib.sha256()
     try:
@@ -133,7 +146,7 @@ def _check(path: Path, name: str, sums: Mapping[str, str]) -> None:
             while part := file.read(1 << 20):
                 hashed.update(part)
     except OSError as error:
-        raise Damaged(f"{name} cannot be read: {error.strerror}") from None
+        raise _unreadable(path, name, error) from None
     if hashed.hexdigest() != sums[name]:
         raise Damaged(f"{name} does not match its checksum")
 
@@ -142,7 +155,7 @@ def _checked(path: Path, name: str, sums: Mapping[str, str]) -> bytes:
     try:
         content = (path / name).read_bytes()
     except OSError as error:
-        raise Damaged(f"{name} cannot be read: {error.strerror}") from None
+        raise _unreadable(path, name, error) from None
     if hashlib.sha256(content).hexdigest() != sums.get(name):
         raise Damaged(f"{name} does not match its checksum")
     return content
