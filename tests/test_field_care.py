@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,9 @@ from continual_crust.data.folder import load_folder
 from continual_crust.data.images import FULL_DEPTH, depth_of
 from continual_crust.data.loading import Request
 from continual_crust.field.folder import Form
+from continual_crust.field.generation import Generation
 from continual_crust.field.settings import Settings
+from continual_crust.field.state import StateFolder
 from field_images import QUICK, command, digit_folders, fingerprint, numbers_of, write_images
 
 Captured = pytest.CaptureFixture[str]
@@ -143,6 +147,18 @@ def test_names_that_differ_in_nothing_to_be_seen_are_one(
     assert "'Café' is a new class beside 'café'; if that was a slip, take it back with undo" in capsys.readouterr().err
 
 
+def test_folders_whose_names_differ_in_case_alone_are_told(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    for number, label in enumerate(("Dog", "dog")):
+        write_images(tmp_path / "new" / label, numbers_of(digits, 2)[10 * number : 10 * number + 10])
+    for told in ("'dog' is a new class beside 'Dog'; if that was a slip, take it back with undo.\n", ""):
+        assert command(monkeypatch, "learn", state, tmp_path / "new") == 0
+        assert capsys.readouterr().err == told
+    assert command(monkeypatch, "learn", tmp_path / "first", tmp_path / "new", *QUICK) == 0
+    assert "beside 'Dog'; if that was a slip, begin anew with another STATE.\n" in capsys.readouterr().err
+
+
 def test_class_folders_under_one_label_are_told(
     state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -150,6 +166,25 @@ def test_class_folders_under_one_label_are_told(
         write_images(tmp_path / "more" / str(digit), numbers_of(digits, digit)[20:26])
     assert command(monkeypatch, "learn", state, tmp_path / "more", "--label", "1") == 0
     assert f"{tmp_path / 'more'} has folders named after known classes (0); without --label" in capsys.readouterr().err
+
+
+def test_a_folder_above_the_class_folders_is_told(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    above = digit_folders(tmp_path / "above" / "train", digits).parent
+    digit_folders(above / "test", digits, count=20)
+    assert command(monkeypatch, "learn", tmp_path / "S", above, *QUICK) == 0
+    told = "images lie in folders inside class folders (test/0, test/1, train/0, train/1); if those are the classes, "
+    assert f"{told}begin anew with another STATE, and give {above / 'test'} instead.\n" in capsys.readouterr().err
+    state = tmp_path / "another"
+    assert command(monkeypatch, "learn", state, above / "train", *QUICK) == 0
+    assert capsys.readouterr().err == ""
+    write_images(above / "train" / "1" / "tuesday", numbers_of(digits, 1)[20:30])
+    assert command(monkeypatch, "learn", state, above / "train") == 0
+    assert capsys.readouterr().err == ""
+    assert command(monkeypatch, "learn", state, above) == 0
+    told = capsys.readouterr().err
+    assert f"if those are the classes, take it back with undo, and give {above / 'test'} instead.\n" in told
 
 
 def test_a_class_under_the_name_of_another_is_told(
@@ -230,6 +265,7 @@ def test_a_class_can_be_called_otherwise(
     for old, new, told in (
         ("0", "x", "class '0' was never learned"),
         ("1", "nought", "a class 'nought' already"),
+        ("1", " 1", "the class is called '1' already; give another name."),
         ("1", " ", "the new name is empty"),
     ):
         assert command(monkeypatch, "rename", state, old, new) == 2
@@ -318,9 +354,38 @@ def test_of_a_class_that_is_marked_throughout_no_noise_is_told(
     assert command(monkeypatch, "learn", state, "--review", tmp_path / "r.csv") == 0
     capsys.readouterr()
     assert command(monkeypatch, "info", state) == 0
-    told = [line.split("│")[-2].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    told = [line.split("│")[-3].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
     assert told[0] == "–"
     assert "%" in told[1]
+
+
+def test_info_tells_which_batch_an_estimate_is_of(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    for name, images in (("monday", numbers_of(digits, 0)[20:40]), ("tuesday", numbers_of(digits, 1)[20:21])):
+        new = write_images(tmp_path / name, images)
+        assert command(monkeypatch, "learn", state, new, "--label", "0" if name == "monday" else "1") == 0
+    capsys.readouterr()
+
+    def told() -> list[str]:
+        assert command(monkeypatch, "info", state) == 0
+        return [line.split("│")[-2].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+
+    assert told() == ["2, monday", "1, images"]  # a single image says nothing
+    assert command(monkeypatch, "rename", state, "1", "one") == 0
+    newest = StateFolder(state).newest()
+    assert [entry["noise_batch"] for entry in newest.manifest["classes"]] == [1, 0]
+
+    # States from before do not say.
+    files = newest.files()
+    manifest = json.loads(files["manifest.json"])
+    for entry in manifest["classes"]:
+        del entry["noise_batch"]
+    with StateFolder(state).locked():
+        StateFolder(state).write({**files, "manifest.json": json.dumps(manifest).encode()})
+    capsys.readouterr()
+    assert told() == ["–", "–"]
+    assert command(monkeypatch, "rename", state, "one", "1") == 0
 
 
 def test_a_review_of_nothing_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
@@ -348,6 +413,27 @@ def test_everything_ever_seen_can_be_had_as_a_list(
     assert command(monkeypatch, "review", state, "--format", "csv", "--out", tmp_path / "all.csv") == 0
     assert (tmp_path / "all.csv").read_text(encoding="utf-8") == text
     assert command(monkeypatch, "review", state, "--format", "xls") == 2
+
+
+@pytest.mark.parametrize("asked", ["info", "predict images", "review --no-open", "review --format=csv"])
+def test_a_learner_that_is_replaced_while_it_is_read_is_one_sentence(
+    asked: str, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """Others may have changed it twice since it was opened, and then its files are gone."""
+    newest = StateFolder.newest
+
+    def opened_and_gone(self: StateFolder) -> Generation:
+        generation = newest(self)
+        shutil.rmtree(generation.path)
+        return generation
+
+    monkeypatch.setattr(StateFolder, "newest", opened_and_gone)
+    monkeypatch.chdir(tmp_path)
+    name, *options = asked.split()
+    assert command(monkeypatch, name, state, *options) == 2
+    told = capsys.readouterr()
+    assert told.err.endswith("000001 was replaced by another process while it was read; repeat the command.\n")
+    assert told.out == ""
 
 
 def test_predicting_tells_all_that_is_missing_and_fails(

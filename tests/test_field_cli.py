@@ -191,6 +191,8 @@ def test_every_kind_of_file_is_learned_or_reported(
         ("foreign review", "r.csv, line 2: class '0' never had an image 'x.png'"),
         ("foreign class", "r.csv, line 2: there is no class 'nine'"),
         ("unknown class", "r.csv, line 2: there is no class 'zwei'"),
+        ("own class", "r.csv, line 2 moves 0/0.png to the class it is in"),
+        ("own class as a new one", "r.csv, line 2 moves 0/0.png to the class it is in"),
         ("state is a file", "cannot write to"),
         ("locked", "another process is learning"),
         ("out of memory", "not enough memory"),
@@ -213,7 +215,12 @@ def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
     for name in ("a.txt", "b.png"):
         (tmp_path / "junk" / "class" / name).write_text("junk")
     review = tmp_path / "r.csv"
-    rows = {"foreign review": "x.png,0,right,", "foreign class": "x.png,nine,wrong,"}
+    rows = {
+        "foreign review": "x.png,0,right,",
+        "foreign class": "x.png,nine,wrong,",
+        "own class": "0/0.png,0,other,0",
+        "own class as a new one": "0/0.png,0,new, 0",
+    }
     row = rows.get(case, "0/0.png,0,other,zwei")
     review.write_text(f"file,class,mark,new_class\n{row}\n")
     (tmp_path / "good.csv").write_text("file,class,mark,new_class\n0/0.png,0,wrong,\n")
@@ -239,7 +246,7 @@ def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
         "unreadable review": ("--review", tmp_path / "nowhere.csv"),
         "foreign review": ("--review", review),
         "foreign class": ("--review", review),
-        "unknown class": ("--review", review),
+        **dict.fromkeys(("unknown class", "own class", "own class as a new one"), ("--review", review)),
         "disk fills up": (new, *two, "--checkpoint", 0),
     }
     before = fingerprint(state)
@@ -724,6 +731,50 @@ def test_the_last_word_about_an_image_holds(
             assert places_of(state, image) == expected
 
 
+def test_a_review_can_name_a_class_that_is_not_known_yet(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images, state = digit_folders(tmp_path / "images", digits), tmp_path / "S"
+    assert command(monkeypatch, "learn", state, images, *QUICK) == 0
+    seen = learner_in(state).seen("0")
+    kept, out = (seen.names()[int(np.flatnonzero(which)[0])] for which in (seen.kept, ~seen.kept))
+    gone = seen.names()[int(np.flatnonzero(~seen.kept)[1])]
+    (images / gone).rename(tmp_path / "elsewhere.png")
+    capsys.readouterr()
+    slip = marks(tmp_path / "slip.csv", (kept, "0", "other", "fox"))
+    assert command(monkeypatch, "learn", state, "--review", slip) == 2
+    assert "If it is a new class, mark it as 'new' instead of 'other'.\n" in capsys.readouterr().err
+    new = [(name, "0", "new", label) for name, label in ((gone, "bear"), (kept, "fox"), (out, " fox "))]
+    review = marks(tmp_path / "r.csv", *new, ("1/0.png", "1", "new", "0"))
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    told = capsys.readouterr()
+    assert "4 marks applied, 3 classes learned anew" in told.out
+    assert f"so it stays out: {gone}." in told.out
+    assert told.err == "'fox' is a new class, of 2 images; learn more of it where you can.\n"
+    learner = learner_in(state)
+    assert learner.classes_.tolist() == ["0", "1", "fox"]  # no bear, of which there is no image
+    assert learner.seen("fox").names() == [kept, out]
+    assert learner.seen("fox").kept.all()
+    assert learner.seen("0").files[-1] == "1/0.png"
+    assert len(learner.predict_proba(numbers_of(digits, 0)[:2])[0]) == 3
+
+    # Saying it again changes nothing; what was gone makes its class when it is back.
+    before = fingerprint(state)
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert "says nothing new" in capsys.readouterr().out
+    assert fingerprint(state) == before
+    (tmp_path / "elsewhere.png").rename(images / gone)
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert learner_in(state).classes_.tolist() == ["0", "1", "fox", "bear"]
+    assert command(monkeypatch, "undo", state) == 0
+    assert learner_in(state).classes_.tolist() == ["0", "1", "fox"]
+    slip = marks(tmp_path / "slip.csv", ("1/1.png", "1", "new", "Fox"))
+    capsys.readouterr()
+    assert command(monkeypatch, "learn", state, "--review", slip) == 0
+    told = "'Fox' is a new class beside 'fox', of 1 image; if that was a slip, take it back with undo.\n"
+    assert capsys.readouterr().err == told
+
+
 def test_an_image_that_another_class_has_seen_too_is_not_there_twice(
     state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -765,6 +816,9 @@ def test_a_review_of_images_that_are_gone_says_so(
         assert "1 mark applied" in capsys.readouterr().out
     assert learner_in(state).seen("0").kept[seen.names().index(first)]
     assert len(learner_in(state).seen("1")) == 17
+    assert command(monkeypatch, "undo", state) == 0
+    assert "Taken back: a review.\n" in capsys.readouterr().out
+    assert len(learner_in(state).seen("1")) == 16
 
 
 def test_a_folder_that_was_moved_is_found_again(
@@ -791,6 +845,31 @@ def test_a_folder_that_was_moved_is_found_again(
     assert "was moved" not in capsys.readouterr().err
     assert command(monkeypatch, "learn", state, "--review", review) == 0
     assert "1 mark applied, 1 class learned anew" in capsys.readouterr().out
+
+
+def test_a_folder_whose_name_is_used_again_is_found_where_it_was_moved(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is new each week comes into a folder of one name, under the same file names."""
+    new, old = tmp_path / "new", tmp_path / "first week"
+    write_images(new, numbers_of(digits, 2)[:10])
+    assert command(monkeypatch, "learn", state, new, "--label", "two") == 0
+    shutil.copytree(new, old)
+    assert command(monkeypatch, "learn", state, old, "--label", "two") == 0
+    assert "was moved" not in capsys.readouterr().err  # it is a copy
+    write_images(new, numbers_of(digits, 2)[10:20])
+    assert command(monkeypatch, "learn", state, new, "--label", "two") == 0
+    seen = learner_in(state).seen("two")
+    thrown_out = int(np.flatnonzero(~seen.kept[:10])[0])
+    review = marks(tmp_path / "r.csv", (seen.names()[thrown_out], "two", "right", ""))
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert "1 image is no longer where it came from" in capsys.readouterr().out
+    assert command(monkeypatch, "learn", state, old, "--label", "two") == 0
+    assert f"{new} was moved to {old}; that is remembered.\n" in capsys.readouterr().err
+    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert "1 mark applied, 1 class learned anew" in capsys.readouterr().out
+    sources = [batch["source"] for batch in StateFolder(state).newest().manifest["batches"]]
+    assert sources[1:] == [str(old), str(new)]
 
 
 def test_a_damaged_state_is_told_and_used(

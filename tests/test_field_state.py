@@ -311,6 +311,7 @@ def test_a_generation_that_was_changed_is_never_read(saved: Path, data: st.DataO
         {"classes": [{}]},
         {"classes": [{"name": None, "seen": 0, "kept": 0, "looks_wrong": 0, "noise": None}]},
         {"classes": [1]},
+        {"classes": [{"name": "a", "seen": 0, "kept": 0, "looks_wrong": 0, "noise": None, "noise_batch": 9}]},
         {"batches": {}},
         {"format": "something else"},
     ],

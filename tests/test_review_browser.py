@@ -314,6 +314,41 @@ def test_with_keys_alone(browser: Browser) -> None:
     assert mark_of(browser, 3) == "wrong"
 
 
+def test_a_class_that_is_not_known_yet_can_be_named(
+    browser: Browser,
+    state: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, second = title_of(browser, 0), title_of(browser, 1)
+    key(browser, "o")
+    browser.ask("document.querySelector('#picker-new').focus()")
+    browser.send("Input.insertText", text=' a, "new" one ')
+    key(browser, "Enter")
+    key(browser, "o")  # of the next image it can be chosen
+    assert browser.ask("document.querySelector('#picker-new').value") == ""
+    browser.ask("document.querySelector('#picker-class').value = '3'")
+    key(browser, "Enter")
+    assert text(browser, ".cell .badge") == '→ a, "new" one'
+    for _ in range(2):
+        assert exported(browser) == [[name, "0", "new", 'a, "new" one'] for name in (first, second)]
+        browser.open(state / "review.html")
+    browser.click("document.querySelector('#export')")
+    review = tmp_path / "r.csv"
+    review.write_text(browser.ask("document.querySelector('#csv').value"), encoding="utf-8", newline="")
+    assert command(monkeypatch, "learn", state, "--review", review, "--device", "cpu") == 0
+    assert """'a, "new" one' is a new class, of 2 images""" in capsys.readouterr().err
+    assert ContinualLearner.load(state, device="cpu").seen('a, "new" one').names() == [first, second]
+
+    # The next page knows it, and that nothing is left to be said.
+    browser.open(with_page(state) / "review.html")
+    assert browser.ask("document.querySelector('#export').disabled")
+    assert browser.ask("document.querySelector('#earlier').hidden")
+    assert browser.ask("localStorage.length") == 0
+    assert not browser.happened(*ERRORS)
+
+
 def test_a_key_right_after_the_dialog_goes_to_the_page(browser: Browser) -> None:
     key(browser, "o")
     key(browser, "Enter")

@@ -39,7 +39,7 @@ def _exchanged(before: Generation, now: Generation) -> str:
         source = "" if batch["source"] is None else f" of {batch['source']}"
         label = "" if batch["label"] is None else f" as '{batch['label']}'"
         parts.append(f"{counted(batch['images'], 'image', 'images')}{source}{label}")
-    if before.is_marked_otherwise(now):
+    if marks or before.is_marked_otherwise(now):  # an image found late is marked where it moved to alone
         parts.append("a review")
     for one, other in zip(before.manifest["classes"], now.manifest["classes"], strict=False):
         if one["name"] != other["name"]:
@@ -70,15 +70,18 @@ def info(
         numbers = {name: generation.manifest[name] for name in ("classes", "batches")}
         print(json.dumps({"generation": generation.number, **numbers}, indent=1))
         return
-    settings = Settings.from_dict(generation.manifest["settings"])
-    table = new_table("class", "images seen", "kept", "look wrong", "wrong labels, estimated")
+    settings, size = Settings.from_dict(generation.manifest["settings"]), generation.size()
+    table = new_table("class", "images seen", "kept", "look wrong", "wrong labels, estimated", "in batch")
     for entry in generation.manifest["classes"]:
         noise = noise_from(entry["noise"])
         counts = (str(entry[name]) for name in ("seen", "kept", "looks_wrong"))
-        table.add_row(Text(printable(str(entry["name"]))), *counts, "–" if noise is None else str(noise))
+        batch = None if noise is None else entry.get("noise_batch")
+        called = "–" if batch is None else _batch_name(batch, generation.manifest["batches"][batch]["source"])
+        table.add_row(
+            Text(printable(str(entry["name"]))), *counts, "–" if noise is None else str(noise), Text(printable(called))
+        )
     console.print(table)
     kind = "colour" if settings.channels == 3 else "grey"
-    size = sum(path.stat().st_size for path in generation.path.iterdir())
     console.print(
         f"{settings.model_name()}, {settings.width}×{settings.height} pixels in {kind}, {settings.selector} keeps up "
         f"to {settings.memory_per_class} images of a class; generation {generation.number}, {size / 1e6:.1f} MB",
@@ -86,6 +89,11 @@ def info(
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _batch_name(number: int, source: str | None) -> str:
+    """A batch's place in the list of all, from 1 on, and the name of its folder, if it had one."""
+    return str(number + 1) if source is None else f"{number + 1}, {Path(source).name}"
 
 
 def rename(

@@ -57,8 +57,13 @@ def survey(paths: Sequence[Path]) -> list[Header]:
         for path in paths:
             if path.is_fifo() or path.is_socket() or path.is_char_device():
                 raise InputError(f"{path} is no file but a pipe, a socket or a device; {REMEDY}.")  # may never end
-            with told_as(f"{path} cannot be read", REMEDY), PIL.Image.open(path) as image:
-                headers.append(_header(image, path))
+            with told_as(f"{path} cannot be read", REMEDY):
+                try:
+                    with PIL.Image.open(path) as image:
+                        headers.append(_header(image, path))
+                except (PIL.Image.DecompressionBombWarning, PIL.Image.DecompressionBombError):
+                    # Pillow's words are of an attack; most such files are maps or scans.
+                    raise _too_large(path) from None
     return headers
 
 
@@ -70,10 +75,14 @@ def _quiet() -> Iterator[None]:
         yield
 
 
+def _too_large(path: Path) -> InputError:
+    return InputError(f"{path} has more than {MOST_PIXELS:,} pixels; make it smaller, cut it up or remove it.")
+
+
 def _header(image: Image, path: Path) -> Header:
     width, height = image.size
     if width * height > MOST_PIXELS:
-        raise InputError(f"{path} has {width} × {height} pixels, more than {MOST_PIXELS:,}; {REMEDY}.")
+        raise _too_large(path)
     if "exif" in image.info and image.getexif().get(_ORIENTATION) in _SIDEWAYS:
         width, height = height, width
     return Header(width, height, colour=not is_grey(image), deep=is_deep(image), several=_has_several(image))

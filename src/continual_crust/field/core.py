@@ -75,6 +75,8 @@ class FieldLearner:
         self.seen: list[Seen] = []
         self.noise: list[NoiseEstimate | None] = []
         """Of each class's last batch that was large enough to say."""
+        self.noise_batches: list[int | None] = []
+        """Which batch of `batches` that was, where it is known."""
         self.batches: list[dict[str, Any]] = []
         self.strategy: FieldCrust | None = None
         self.second_thoughts: dict[Label, int] = {}
@@ -92,6 +94,8 @@ class FieldLearner:
     def rename(self, old: Label, new: Label) -> None:
         """Give a class another name. What was learned of it stays."""
         index = self.index_of(old)
+        if new == old:
+            raise InputError(f"the class is called {old!r} already; give another name.")
         if new in self.labels:
             raise InputError(f"there is a class {new!r} already; to join both, mark images as {new!r} in a review.")
         if type(new) is not type(old):
@@ -125,15 +129,9 @@ class FieldLearner:
         `about` goes to the manifest's list of batches. New classes are `in_order` of their names, or as they come.
         """
         order = list(dict.fromkeys(labels))
-        if len({*map(type, [*self.labels, *order])}) > 1:
-            raise InputError("some classes are called by texts and some by numbers; use one kind for all.")
-        new = [label for label in order if label not in self.labels]
-        if in_order:
-            new.sort()
-        self.labels = [*self.labels, *new]
-        self.noise = [*self.noise, *(None for _ in new)]
+        self.add_classes([label for label in order if label not in self.labels], in_order)
         self.batches = [*self.batches, {**about, "images": len(labels), "classes": order}]
-        seen = [*self.seen, *(Seen.nothing() for _ in new)]
+        seen = list(self.seen)
         places = {label: index for index, label in enumerate(self.labels)}
         classes = np.array([places[label] for label in labels], np.int64)
         ids = np.zeros(len(labels), np.int64)
@@ -144,6 +142,20 @@ class FieldLearner:
             seen[index] = seen[index].extended(Seen.of(files, pictures, digests[own], len(self.batches) - 1))
         self.seen = seen
         return Incoming(rows, classes, ids)
+
+    def add_classes(self, new: list[Label], in_order: bool = False) -> None:
+        """Make classes of which nothing was seen yet, `in_order` of their names or as they come."""
+        if len({*map(type, [*self.labels, *new])}) > 1:
+            raise InputError("some classes are called by texts and some by numbers; use one kind for all.")
+        self.labels = [*self.labels, *(sorted(new) if in_order else new)]
+        self.noise = [*self.noise, *(None for _ in new)]
+        self.noise_batches = [*self.noise_batches, *(None for _ in new)]
+        self.seen = [*self.seen, *(Seen.nothing() for _ in new)]
+
+    def label_called(self, text: str) -> Label:
+        """A name as a label; a learner whose classes are numbers has numbers for names."""
+        numbers = bool(self.labels) and all(isinstance(label, int) for label in self.labels)
+        return int(text) if numbers and text.isdecimal() else text
 
     def unseen(self, labels: Sequence[Label], digests: NDArray[np.uint8]) -> list[int]:
         """Positions of the images that their class has not seen yet."""
@@ -193,8 +205,11 @@ class FieldLearner:
                     "looks_wrong": int(seen.looks_wrong().sum()),
                     # Where a person has spoken about every image, there is nothing left to estimate.
                     "noise": noise_numbers(noise if (seen.mark == NO_MARK).any() else None),
+                    "noise_batch": batch,
                 }
-                for label, seen, noise in zip(self.labels, self.seen, self.noise, strict=True)
+                for label, seen, noise, batch in zip(
+                    self.labels, self.seen, self.noise, self.noise_batches, strict=True
+                )
             ],
             "batches": self.batches,
         }
@@ -221,6 +236,7 @@ class FieldLearner:
             if not all(type(label) in (str, int) for label in learner.labels):
                 raise Damaged("a class in its manifest has no name")
             learner.noise = [noise_from(entry["noise"]) for entry in entries]
+            learner.noise_batches = [entry.get("noise_batch") for entry in entries]
             learner.batches = manifest["batches"]
             learner.seen = [generation.seen(index) for index in range(len(entries))]
             strategy = learner._grown()
@@ -310,6 +326,7 @@ class FieldLearner:
         self.seen = _replaced(self.seen, label, seen)
         if found.noise is not None and len(fresh):
             self.noise = _replaced(self.noise, label, found.noise)
+            self.noise_batches = _replaced(self.noise_batches, label, int(seen.batch[fresh].max()))
         doubtful = fresh[seen.looks_wrong()[fresh]]
         doubts = doubts_of(seen, doubtful, self.labels)
         noise = found.noise if len(fresh) else self.noise[label]

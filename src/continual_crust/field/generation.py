@@ -8,7 +8,8 @@
       "settings": {...},              `continual_crust.field.settings`: what was asked for, and the images' shape
       "classes": [                    in the order in which they were learned; position = index used everywhere
         {"name": "cat", "seen": 120, "kept": 25, "looks_wrong": 31,
-         "noise": {"estimate": 0.26, "low": 0.19, "high": 0.34}}     share of wrong labels in its last large batch
+         "noise": {"estimate": 0.26, "low": 0.19, "high": 0.34},     share of wrong labels in its last large batch
+         "noise_batch": 0}                                           which one that was; older states do not say
       ],
       "batches": [                    one for each `learn`
         {"source": "/home/me/photos", "label": null, "images": 240, "skipped": 2, "classes": ["cat", "dog"]}
@@ -29,7 +30,7 @@ For a page that shows all this::
         ): ...
 
 Marks come back as a CSV file with the columns ``file,class,mark,new_class``: a name from ``seen.names()``, the class's
-name, ``right``, ``wrong`` or ``other``, and for ``other`` the class it belongs to.
+name, ``right``, ``wrong``, ``other`` or ``new``, and for these two the class it belongs to.
 """
 
 from __future__ import annotations
@@ -92,6 +93,13 @@ class Generation:
         """The content of all its files, by name."""
         return {name: _checked(self.path, name, self.checksums) for name in self.checksums}
 
+    def size(self) -> int:
+        """Bytes on the disk."""
+        try:
+            return sum((self.path / name).stat().st_size for name in (*self.checksums, SUMS))
+        except OSError as error:
+            raise _unreadable(self.path, SUMS, error) from None
+
     def marks(self) -> int:
         """How many entries people have said something about."""
         return sum(int((self.seen(index).mark != NO_MARK).sum()) for index in range(len(self.manifest["classes"])))
@@ -108,7 +116,7 @@ class Generation:
         try:
             sums = _parsed_sums((path / SUMS).read_bytes())
         except OSError as error:
-            raise Damaged(f"{SUMS} cannot be read: {error.strerror}") from None
+            raise _unreadable(path, SUMS, error) from None
         if "manifest.json" not in sums:
             raise Damaged(f"{SUMS} does not name manifest.json")
         for name in sums:
@@ -125,6 +133,12 @@ def seen_file(index: int) -> str:
     return f"seen-{index:05d}.safetensors"
 
 
+def _unreadable(path: Path, name: str, error: OSError) -> ValueError:
+    if not path.exists():  # two changes by others while it was read: no more than the newest two stay
+        return InputError(f"{path} was replaced by another process while it was read; repeat the command.")
+    return Damaged(f"{name} cannot be read: {error.strerror}")
+
+
 def _check(path: Path, name: str, sums: Mapping[str, str]) -> None:
     hashed = hashlib.sha256()
     try:
@@ -132,7 +146,7 @@ def _check(path: Path, name: str, sums: Mapping[str, str]) -> None:
             while part := file.read(1 << 20):
                 hashed.update(part)
     except OSError as error:
-        raise Damaged(f"{name} cannot be read: {error.strerror}") from None
+        raise _unreadable(path, name, error) from None
     if hashed.hexdigest() != sums[name]:
         raise Damaged(f"{name} does not match its checksum")
 
@@ -141,7 +155,7 @@ def _checked(path: Path, name: str, sums: Mapping[str, str]) -> bytes:
     try:
         content = (path / name).read_bytes()
     except OSError as error:
-        raise Damaged(f"{name} cannot be read: {error.strerror}") from None
+        raise _unreadable(path, name, error) from None
     if hashlib.sha256(content).hexdigest() != sums.get(name):
         raise Damaged(f"{name} does not match its checksum")
     return content
@@ -176,7 +190,7 @@ def _parsed_manifest(content: bytes) -> dict[str, Any]:
         if not isinstance(manifest.get(name), kind):
             raise Damaged(f"manifest.json has no {name}")
     for entry in manifest["classes"]:
-        _check_class(entry)
+        _check_class(entry, len(manifest["batches"]))
     if not all(
         isinstance(batch, dict) and isinstance(batch.get("source"), str | None) for batch in manifest["batches"]
     ):
@@ -184,7 +198,7 @@ def _parsed_manifest(content: bytes) -> dict[str, Any]:
     return manifest
 
 
-def _check_class(entry: Any) -> None:
+def _check_class(entry: Any, batches: int) -> None:
     if not isinstance(entry, dict) or type(entry.get("name")) not in (str, int):
         raise Damaged("manifest.json has a class without a name")
     counts, noise = [entry.get(name) for name in ("seen", "kept", "looks_wrong")], entry.get("noise", {})
@@ -193,3 +207,6 @@ def _check_class(entry: Any) -> None:
     shares = [0.0] if noise is None else [noise.get(name) for name in _NOISE] if isinstance(noise, dict) else [None]
     if not all(isinstance(share, int | float) and 0 <= share <= 1 for share in shares):
         raise Damaged("manifest.json has a noise that is no share of images")
+    batch = entry.get("noise_batch")
+    if batch is not None and not (type(batch) is int and 0 <= batch < batches):
+        raise Damaged("manifest.json has a noise of a batch that is none")

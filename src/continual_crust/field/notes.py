@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from continual_crust.data.folder import visible
 from continual_crust.data.images import survey, used_depth
 from continual_crust.field.core import FieldLearner
-from continual_crust.field.folder import Form, ImageFile, class_name
+from continual_crust.field.folder import Form, ImageFile, class_name, shown
 from continual_crust.field.inputs import Label
 from continual_crust.field.rows import Rows
 from continual_crust.field.seen import NO_MARK, RIGHT
@@ -73,6 +73,18 @@ def second_thoughts(learner: FieldLearner) -> list[str]:
     ]
 
 
+def made_by_a_review(learner: FieldLearner, made: Sequence[Label]) -> list[str]:
+    """Of classes that were not known before."""
+    notes = []
+    for label in made:
+        count, name = len(learner.seen[learner.index_of(label)]), str(label)
+        near = [str(other) for other in learner.labels if other != label and str(other).casefold() == name.casefold()]
+        beside = f" beside '{near[0]}'" if near else ""
+        advice = "if that was a slip, take it back with undo" if near else "learn more of it where you can"
+        notes.append(f"'{name}' is a new class{beside}, of {count} {'image' if count == 1 else 'images'}; {advice}.")
+    return notes
+
+
 def too_many_right(learner: FieldLearner) -> list[str]:
     """Of classes of which more was called right than can be kept."""
     notes = []
@@ -87,14 +99,20 @@ def too_many_right(learner: FieldLearner) -> list[str]:
 
 
 def nearly_known_names(learner: FieldLearner, files: Sequence[ImageFile]) -> list[str]:
-    """Of new classes that are called nearly as known ones are, which may be a slip."""
-    known = {str(label).casefold(): label for label in learner.labels}
-    new = dict.fromkeys(file.label for file in files if file.label not in map(str, learner.labels))
-    return [
-        f"'{label}' is a new class beside '{known[label.casefold()]}'; if that was a slip, take it back with undo."
-        for label in new
-        if label.casefold() in known
-    ]
+    """Of new classes that are called nearly as others are, known or new, which may be a slip."""
+    known = [str(label) for label in learner.labels]
+    called = {name.casefold(): name for name in known}
+    notes = []
+    for label in dict.fromkeys(file.label for file in files):
+        other = called.setdefault(label.casefold(), label)
+        if label not in known and label != other:
+            notes.append(f"'{label}' is a new class beside '{other}'; if that was a slip, {_way_back(learner)}.")
+    return notes
+
+
+def _way_back(learner: FieldLearner) -> str:
+    """What to do about a lesson that should not have been; before the first one there is nothing to go back to."""
+    return "take it back with undo" if learner.labels else "begin anew with another STATE"
 
 
 def folders_of_known_classes(learner: FieldLearner, folder: Path, label: str) -> list[str]:
@@ -105,6 +123,29 @@ def folders_of_known_classes(learner: FieldLearner, folder: Path, label: str) ->
         return []
     names = ", ".join(found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
     return [f"{folder} has folders named after known classes ({names}); without --label they are learned as those."]
+
+
+def classes_one_folder_deeper(learner: FieldLearner, folder: Path, files: Sequence[ImageFile]) -> list[str]:
+    """Of class folders that seem to hold class folders, as where a folder above the right one was given.
+
+    Nothing is said of a known class's folders: they may be days or cameras.
+    """
+    parts = [(file.path.relative_to(folder).parts, file.label) for file in files]
+    known = {class_name(str(one)) for one in learner.labels}
+    first = not known and all(len(steps) > 2 for steps, _ in parts)
+    inner = [
+        Path(*steps[:2])
+        for steps, label in parts
+        if len(steps) > 2 and label not in known and (first or class_name(steps[1]) in known)
+    ]
+    if not inner:
+        return []
+    found = list(dict.fromkeys(map(shown, inner)))
+    names = ", ".join(found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
+    return [
+        f"images lie in folders inside class folders ({names}); if those are the classes, {_way_back(learner)}, and "
+        f"give {shown(folder / inner[0].parent)} instead."
+    ]
 
 
 def taken_for_another_class(learner: FieldLearner, rows: Rows, labels: Sequence[Label]) -> list[str]:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.field.core import FieldLearner, Incoming
-from continual_crust.field.folder import Form, image_files
+from continual_crust.field.folder import Form, class_name, image_files
+from continual_crust.field.inputs import Label
 from continual_crust.field.review_file import Mark
 from continual_crust.field.rows import ArrayRows
 from continual_crust.field.seen import NO_MARK, OTHER, RIGHT, WRONG, Seen, digest_of
@@ -36,12 +37,14 @@ class Review:
         self._seen: dict[int, Seen] = {}
         self._rows: dict[int, dict[str, int]] = {}
         self._pixels: dict[int, dict[bytes, int]] = {}
-        self._entering: dict[tuple[int, int], int] = {}
-        """By class and row, the class whose memory the image is to enter."""
+        self._entering: dict[tuple[int, int], int | str] = {}
+        """By class and row, the class whose memory the image is to enter: its index, or its name if it is new."""
         self._tried_again: set[tuple[int, int]] = set()
         """Of these, the ones a review wanted before and could not find."""
         self.applied = 0
         """Marks that said anything new."""
+        self.made: list[Label] = []
+        """Classes that were not known before."""
         self.emptied: set[int] = set()
         """Classes whose memory loses an image. From what is kept and said to be right there is nothing to learn."""
 
@@ -49,7 +52,7 @@ class Review:
         """Write one mark down, if it says anything new."""
         index = self._class(mark.label, mark)
         seen, row = self._record(index), self._row(index, mark)
-        target = index if mark.new_label is None else self._class(mark.new_label, mark)
+        target = index if mark.new_label is None else self._target(mark.new_label, mark)
         elsewhere = dict(self._moved_to(index, row)) if seen.mark[row] == OTHER else {}
         if seen.mark[row] == mark.mark and (
             target in elsewhere if mark.mark == OTHER else not self._was_not_found(index, row)
@@ -82,11 +85,14 @@ class Review:
                 unreachable.append(self._record(index).names()[row])
                 continue
             self.applied += (index, row) in self._tried_again
+            if isinstance(target, str):
+                target = self._names[target] if target in self._names else self._make(target)
             found[target, row if target == index else self._moved(index, row, target)] = image
         for index, seen in self._seen.items():
-            kept = self._memory()[index].ids.cpu().numpy()
             seen.kept[:] = False
-            seen.kept[kept[np.isin(seen.mark[kept], (NO_MARK, RIGHT))]] = True
+            if index in self._memory():
+                kept = self._memory()[index].ids.cpu().numpy()
+                seen.kept[kept[np.isin(seen.mark[kept], (NO_MARK, RIGHT))]] = True
             learner.seen = [*learner.seen[:index], seen, *learner.seen[index + 1 :]]
         images = np.array([*found.values()], np.uint8).reshape(-1, *learner.settings.image_shape)
         classes, ids = np.array([*found], np.int64).reshape(-1, 2).T
@@ -158,6 +164,22 @@ class Review:
         if name not in self._names:
             raise InputError(f"{mark.where}: {unknown_name('class', name, self._names)}")
         return self._names[name]
+
+    def _target(self, name: str, mark: Mark) -> int | str:
+        """The class a mark moves to; by name if it is yet to be made, which is when an image of it is found."""
+        if name not in self._names and not mark.may_be_new:
+            unknown = unknown_name("class", name, self._names)
+            raise InputError(f"{mark.where}: {unknown} If it is a new class, mark it as 'new' instead of 'other'.")
+        name = name if name in self._names else class_name(name)
+        return self._names.get(name, name)
+
+    def _make(self, name: str) -> int:
+        """A class of which nothing was seen yet."""
+        learner, index = self._learner, len(self._learner.labels)
+        learner.add_classes([learner.label_called(name)])
+        self.made.append(learner.labels[index])
+        self._names[name], self._seen[index] = index, Seen.nothing()
+        return index
 
     def _row(self, index: int, mark: Mark) -> int:
         if index not in self._rows:

@@ -1,6 +1,7 @@
 """What a person said about the images: a CSV file with the columns ``file,class,mark,new_class``.
 
-``right`` keeps the image, ``wrong`` throws it out for good, ``other`` moves it to ``new_class``.
+``right`` keeps the image, ``wrong`` throws it out for good, ``other`` moves it to ``new_class``. ``new`` does as well,
+and makes that class where it is not known yet: another word, so that no slip of the pen makes one.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from continual_crust.errors import InputError, unknown_name
-from continual_crust.field.seen import MARKS
+from continual_crust.field.folder import class_name
+from continual_crust.field.seen import MARKS, OTHER
 
 COLUMNS = ("file", "class", "mark", "new_class")
+NEW = "new"
 LARGEST_FILE = 200_000_000
 """More is no list of marks."""
 
@@ -29,6 +32,8 @@ class Mark:
     new_label: str | None
     where: str
     """File and line, for errors."""
+    may_be_new: bool = False
+    """Whether `new_label` is made where it is not known yet."""
 
 
 def read_review(path: Path) -> list[Mark]:
@@ -50,7 +55,7 @@ def parse_review(text: str, where: str) -> list[Mark]:
     """The marks in a text; `where` it comes from is told in errors.
 
     >>> parse_review("file,class,mark,new_class\\n1.png,cat,other,dog\\n", "here")
-    [Mark(file='1.png', label='cat', mark=3, new_label='dog', where='here, line 2')]
+    [Mark(file='1.png', label='cat', mark=3, new_label='dog', where='here, line 2', may_be_new=False)]
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     marks: dict[tuple[str, str], Mark] = {}
@@ -76,11 +81,13 @@ def _mark(row: list[str], where: str) -> Mark:
     if len(row) != len(COLUMNS):
         raise InputError(f"{where} has {len(row)} values instead of {len(COLUMNS)}; mend or remove it.")
     file, label, word, new_label = row
-    if word not in MARKS:
-        raise InputError(f"{where}: {unknown_name('mark', word, MARKS)}")
-    if (word == "other") != bool(new_label):
-        needs = "needs the class it belongs to" if word == "other" else "takes no new class"
+    words = {**MARKS, NEW: OTHER}
+    if word not in words:
+        raise InputError(f"{where}: {unknown_name('mark', word, words)}")
+    moves = words[word] == OTHER
+    if moves != bool(new_label.strip()):
+        needs = "needs the class it belongs to" if moves else "takes no new class"
         raise InputError(f"{where}: mark '{word}' {needs}; mend or remove the line.")
-    if word == "other" and new_label == label:
+    if moves and class_name(new_label) == class_name(label):
         raise InputError(f"{where} moves {file} to the class it is in; mend or remove the line.")
-    return Mark(file, label, MARKS[word], new_label or None, where)
+    return Mark(file, label, words[word], new_label or None, where, word == NEW)

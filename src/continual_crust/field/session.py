@@ -9,6 +9,7 @@ gives up what was not finished, and says so.
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -131,6 +132,8 @@ class Session:
             notes += notes_of.nearly_known_names(learner, named)
             if label is not None:
                 notes += notes_of.folders_of_known_classes(learner, folder, label)
+            else:
+                notes += notes_of.classes_one_folder_deeper(learner, folder, good)
             if learner.settings.channels:
                 notes += notes_of.lost_to_the_form([file.path for file in good], form)
             new = _unknown(learner, good, digests)
@@ -144,7 +147,8 @@ class Session:
                     # What `undo` would bring back stays: a new place is nothing to take back.
                     self.state.write(learner.files(), before=self.state.numbers()[0])
                 return Outcome(known=known, skipped=skipped, notes=notes)
-            rows, labels = ChosenRows(decoded, torch.from_numpy(new)), [_label(learner, good[at].label) for at in new]
+            rows = ChosenRows(decoded, torch.from_numpy(new))
+            labels = [learner.label_called(good[at].label) for at in new]
             notes += notes_of.taken_for_another_class(learner, rows, labels)
             with learner.transaction():
                 darkest, brightest = form.depth
@@ -196,6 +200,7 @@ class Session:
                 notes += self._given_up(lesson)
                 reports = self._taught(learner, incoming, also, lesson) if len(incoming.ids) or also else []
                 self.state.write(learner.files())
+        notes += notes_of.made_by_a_review(learner, review.made)
         notes += notes_of.too_many_right(learner) + notes_of.second_thoughts(learner)
         return Outcome(reports, marked=review.applied, unreachable=unreachable, notes=notes)
 
@@ -204,7 +209,7 @@ class Session:
         self.state.newest()  # says so where there is no learner
         with self.state.locked(), self._workplace():
             learner, notes = self._learner({}, None)
-            learner.rename(_label(learner, old), _label(learner, given_name(new, "the new name")))
+            learner.rename(learner.label_called(old), learner.label_called(given_name(new, "the new name")))
             notes += self._given_up("")
             self.state.write(learner.files())
         return notes
@@ -278,35 +283,44 @@ class Session:
                 self.state.clear_work()
 
 
-def _label(learner: FieldLearner, text: str) -> Label:
-    """A folder's name as a label; a learner whose classes are numbers has numbers for names."""
-    numbers = bool(learner.labels) and all(isinstance(label, int) for label in learner.labels)
-    if numbers and text.isdecimal():
-        return int(text)
-    return text
-
-
 def _moved_here(
     learner: FieldLearner, folder: Path, files: Sequence[ImageFile], digests: NDArray[np.uint8]
 ) -> list[str]:
-    """Folders that are gone and most of whose images are here, by name and pixels; from now on this is their place."""
-    here = {(file.name, digest.tobytes()) for file, digest in zip(files, digests, strict=True)}
-    gone = {at for at, batch in enumerate(learner.batches) if batch["source"] and not Path(batch["source"]).is_dir()}
-    images, found_here = Counter[int](), Counter[int]()
-    for seen in learner.seen:
-        for row in np.flatnonzero(np.isin(seen.batch, [*gone])).tolist():
-            images[int(seen.batch[row])] += 1
-            found_here[int(seen.batch[row])] += (seen.files[row], seen.digest[row].tobytes()) in here
-    found = {batch for batch, count in images.items() if found_here[batch] > count / 2}
-    places = {learner.batches[at]["source"]: None for at in sorted(found)}
+    """Folders most of whose images are here and none there, by name and pixels; from now on this is their place.
+
+    What a folder was called may be another's name by now, as that of the one for what is new each week.
+    """
+    here = {(file.name, digest.tobytes()): file.path for file, digest in zip(files, digests, strict=True)}
     new = str(folder.resolve())
+    away = {at: Path(batch["source"]) for at, batch in enumerate(learner.batches) if batch["source"] not in (None, new)}
+    images, found_here = Counter[int](), dict[int, list[Path]]()
+    for seen in learner.seen:
+        for row in np.flatnonzero(np.isin(seen.batch, [*away])).tolist():
+            images[int(seen.batch[row])] += 1
+            if path := here.get((seen.files[row], seen.digest[row].tobytes())):
+                found_here.setdefault(int(seen.batch[row]), []).append(path)
+    found = {
+        at
+        for at, paths in found_here.items()
+        if len(paths) > images[at] / 2
+        and not any(_is_copy(away[at] / path.relative_to(folder), path) for path in paths)
+    }
+    places = {learner.batches[at]["source"]: None for at in sorted(found)}
     learner.batches = [{**b, "source": new} if at in found else b for at, b in enumerate(learner.batches)]
     return [*places]
 
 
+def _is_copy(path: Path, other: Path) -> bool:
+    """Whether a file is there and has the same content as another."""
+    try:
+        return filecmp.cmp(path, other, shallow=False)
+    except OSError:
+        return False
+
+
 def _unknown(learner: FieldLearner, files: Sequence[ImageFile], digests: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Positions of the images that their class has not seen yet, each once."""
-    labels = [_label(learner, file.label) for file in files]
+    labels = [learner.label_called(file.label) for file in files]
     first: dict[tuple[Label, bytes], int] = {}
     for at in learner.unseen(labels, digests):
         first.setdefault((labels[at], digests[at].tobytes()), at)

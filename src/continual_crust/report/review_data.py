@@ -80,6 +80,8 @@ def review_data(generation: Generation, most: int) -> ReviewData:
         classes = [_class(entry) for entry in generation.manifest["classes"]]
         records = [generation.seen(index) for index in range(len(classes))]
         sources = [_source(batch) for batch in generation.manifest["batches"]]
+    except InputError:
+        raise
     except (Damaged, KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{generation.path} is not the state of a learner ({error}); restore a copy.") from None
     label = np.repeat(np.arange(len(records)), [len(seen) for seen in records])

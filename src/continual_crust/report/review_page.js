@@ -3,7 +3,7 @@
   const byId = (id) => document.getElementById(id);
   const data = JSON.parse(byId("data").textContent);
   const count = data.names.length, classes = data.classes;
-  const NONE = 0, RIGHT = 1, WRONG = 2, OTHER = 3; // OTHER + k: belongs to class k
+  const NONE = 0, RIGHT = 1, WRONG = 2, OTHER = 3; // OTHER + k: belongs to the class `called[k]`
   const ASIDE = 400; // pixels above and below what is seen that are made ready
   const percent = (share) => `${Math.round(100 * share)}\u00a0%`;
   const number = (value) => value.toLocaleString("en");
@@ -13,16 +13,23 @@
 
   const marks = new Int32Array(count);
   const idOf = new Map(data.names.map((name, id) => [`${data.label[id]} ${name}`, id]));
-  const classOf = new Map(classes.map((entry, index) => [entry.name, index]));
+  const called = classes.map(({ name }) => name); // and then classes that the learner does not know yet
+  const classOf = new Map(called.map((name, index) => [name, index]));
   const idsOf = classes.map(() => []);
   data.label.forEach((label, id) => idsOf[label].push(id));
   const ours = `continual-crust review ${data.identity} `;
   const place = (label) => `${ours}${data.generation} ${label}`;
   const history = [];
 
+  /** The place in `called` of a class that a person named. */
+  const named = (name) => {
+    if (!classOf.has(name)) classOf.set(name, called.push(name) - 1);
+    return classOf.get(name);
+  };
+
   const asEntry = (id) => {
-    const mark = marks[id], name = data.names[id];
-    if (mark >= OTHER) return [name, "other", classes[mark - OTHER].name];
+    const mark = marks[id], name = data.names[id], to = mark - OTHER;
+    if (mark >= OTHER) return [name, to < classes.length ? "other" : "new", called[to]];
     return [name, mark === RIGHT ? "right" : "wrong"];
   };
 
@@ -33,9 +40,10 @@
     try { entries = JSON.parse(text); } catch { /* not ours */ }
     if (!Array.isArray(entries)) return [];
     return entries.filter(Array.isArray).map((entry) => {
-      const [name, word, target] = entry, id = idOf.get(`${label} ${name}`), to = classOf.get(target);
+      const [name, word, target] = entry, id = idOf.get(`${label} ${name}`);
+      const to = word === "new" && typeof target === "string" ? named(target) : classOf.get(target);
       const moved = to === undefined || to === Number(label) ? NONE : OTHER + to;
-      const mark = word === "other" ? moved : { right: RIGHT, wrong: WRONG }[word] || NONE;
+      const mark = ["other", "new"].includes(word) ? moved : { right: RIGHT, wrong: WRONG }[word] || NONE;
       return { entry, id, mark, known: id !== undefined && mark !== NONE };
     });
   };
@@ -316,7 +324,7 @@
         const buttons = make("span", "buttons", cell);
         button(buttons, "right", "✓", "Right");
         button(buttons, "wrong", "✗", "Wrong");
-        button(buttons, "other", "⇄", "Belongs to another class").disabled = classes.length < 2;
+        button(buttons, "other", "⇄", "Belongs to another class");
       }
       return element;
     },
@@ -404,8 +412,8 @@
     const mark = marks[id] || data.mark[id];
     if (mark === NONE) return "";
     const before = marks[id] === NONE ? ", applied" : "";
-    const to = classes[marks[id] === NONE ? data.moved[id] : mark - OTHER];
-    if (mark >= OTHER) return (to ? `→ ${to.name}` : "moved") + before;
+    const to = called[marks[id] === NONE ? data.moved[id] : mark - OTHER];
+    if (mark >= OTHER) return (to ? `→ ${to}` : "moved") + before;
     return (mark === RIGHT ? "✓ right" : "✗ wrong") + before;
   };
 
@@ -509,35 +517,37 @@
   const mark = (ids, value, toggle = false) => {
     const off = toggle && ids.every((id) => marks[id] === value);
     const changed = give(ids.map((id) => [id, off ? NONE : value]));
-    const words = ["not marked", "right", "wrong"][off ? NONE : value] || `belongs to ${classes[value - OTHER]?.name}`;
+    const words = ["not marked", "right", "wrong"][off ? NONE : value] || `belongs to ${called[value - OTHER]}`;
     say(changed ? `${ids.length > 1 ? plural(ids.length, "image", "images") : data.names[ids[0]]}: ${words}` : "");
   };
 
-  const picker = byId("picker"), choice = byId("picker-class");
+  const picker = byId("picker"), choice = byId("picker-class"), unheard = byId("picker-new");
   let picking = null;
 
   /** Ask which class images belong to; `then` is called once it is told. */
   const pick = (ids, then = () => {}) => {
-    if (classes.length < 2) return;
     picking = { ids, then };
     const own = new Set(ids.map((id) => data.label[id])), first = ids[0];
     const before = data.moved[first] < 0 ? data.other[first] : data.moved[first];
     const suggested = marks[first] >= OTHER ? marks[first] - OTHER : before;
-    choice.replaceChildren(...classes.flatMap((entry, index) => {
+    choice.replaceChildren(...called.flatMap((name, index) => {
       if (own.size === 1 && own.has(index)) return [];
-      const option = new Option(entry.name, String(index));
+      const option = new Option(name, String(index));
       option.selected = index === suggested;
       return [option];
     }));
     if (choice.selectedIndex < 0) choice.selectedIndex = 0;
     choice.size = Math.min(Math.max(choice.length, 2), 10);
     byId("picker-what").textContent = ids.length > 1 ? plural(ids.length, "image", "images") : data.names[first];
+    unheard.value = "";
     picker.showModal();
-    choice.focus();
+    (choice.length ? choice : unheard).focus();
   };
 
   const picked = () => {
-    const target = Number(choice.value), { ids, then } = picking;
+    const name = unheard.value.trim(), { ids, then } = picking;
+    if (!name && !choice.length) return;
+    const target = name ? named(name) : Number(choice.value);
     picker.close();
     // Or the next key might still go to the dialog.
     grid.focus({ preventScroll: true });
@@ -607,7 +617,10 @@
   });
   byId("undo").addEventListener("click", undo);
   byId("picker-move").addEventListener("click", picked);
-  choice.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); picked(); } });
+  for (const box of [choice, unheard]) {
+    box.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); picked(); } });
+  }
+  choice.addEventListener("change", () => { unheard.value = ""; }); // the last word holds
   choice.addEventListener("dblclick", picked);
   for (const close of document.querySelectorAll("dialog .close")) {
     close.addEventListener("click", () => close.closest("dialog").close());

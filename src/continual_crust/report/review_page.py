@@ -92,8 +92,8 @@ def page_html(data: ReviewData, sheets: Sheets, state: str) -> str:
 <header id="top">
 <h1>What the learner kept, and what it threw out</h1>
 <p>Say what is <strong>right</strong> (it will be kept), what is <strong>wrong</strong> (it will stay out) and what
-<strong>belongs to another class</strong> (it will move there). Marks stay in this browser; the learner changes only
-with the command that the export tells.</p>
+<strong>belongs to another class</strong> (it will move there; you may name a new one). Marks stay in this browser; the
+learner changes only with the command that the export tells.</p>
 {left_out}
 <details class="keyboard"><summary>Keys</summary>
 <ul class="keys">
@@ -129,13 +129,14 @@ them</button></p>
 <p class="soft last"><span id="chosen"></span> <span id="said" aria-live="polite"></span></p></div>
 <div class="actions"><button type="button" data-mark="right">✓ Right <kbd>R</kbd></button>
 <button type="button" data-mark="wrong">✗ Wrong <kbd>W</kbd></button>
-<button type="button" data-mark="other"{"" if len(data.classes) > 1 else " disabled"}>⇄ Other… <kbd>O</kbd></button>
+<button type="button" data-mark="other">⇄ Other… <kbd>O</kbd></button>
 <button type="button" data-mark="none">Clear <kbd>U</kbd></button></div>
 </section>
 <dialog id="picker" aria-labelledby="picker-title">
 <h2 id="picker-title">Belongs to another class</h2>
 <p class="soft" id="picker-what"></p>
 <select id="picker-class" size="8" aria-label="The class it belongs to"></select>
+<p><label>Or one that is not known yet <input id="picker-new" maxlength="200" autocomplete="off"></label></p>
 <p class="dialog-actions"><button type="button" class="main" id="picker-move">Belongs there</button>
 <button type="button" class="close">Cancel</button></p>
 </dialog>
