@@ -22,7 +22,7 @@ def counted(count: int, one: str, many: str) -> str:
 def new_table(*headings: str) -> Table:
     table = Table()
     for number, heading in enumerate(headings):
-        text = number == 0 or heading in ("class", "wrong labels, estimated", "in batch")
+        text = number == 0 or heading in ("class", "wrong labels, estimated")
         table.add_column(heading, justify="left" if text else "right", overflow="fold")
     return table
 

@@ -72,15 +72,18 @@ def info(
         return
     settings, size = Settings.from_dict(generation.manifest["settings"]), generation.size()
     table = new_table("class", "images seen", "kept", "look wrong", "wrong labels, estimated", "in batch")
+    told = set()
     for entry in generation.manifest["classes"]:
         noise = noise_from(entry["noise"])
         counts = (str(entry[name]) for name in ("seen", "kept", "looks_wrong"))
         batch = None if noise is None else entry.get("noise_batch")
-        called = "–" if batch is None else _batch_name(batch, generation.manifest["batches"][batch]["source"])
-        table.add_row(
-            Text(printable(str(entry["name"]))), *counts, "–" if noise is None else str(noise), Text(printable(called))
-        )
+        told |= set() if batch is None else {batch}
+        estimate = "–" if noise is None else str(noise)
+        table.add_row(Text(printable(str(entry["name"]))), *counts, estimate, "–" if batch is None else str(batch + 1))
     console.print(table)
+    for batch in sorted(told):
+        if source := generation.manifest["batches"][batch]["source"]:
+            console.print(Text(printable(f"batch {batch + 1}: {source}")), style="dim", highlight=False, soft_wrap=True)
     kind = "colour" if settings.channels == 3 else "grey"
     console.print(
         f"{settings.model_name()}, {settings.width}×{settings.height} pixels in {kind}, {settings.selector} keeps up "
@@ -89,11 +92,6 @@ def info(
         highlight=False,
         soft_wrap=True,
     )
-
-
-def _batch_name(number: int, source: str | None) -> str:
-    """A batch's place in the list of all, from 1 on, and the name of its folder, if it had one."""
-    return str(number + 1) if source is None else f"{number + 1}, {Path(source).name}"
 
 
 def rename(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from continual_crust.data.noise import NoiseKind
+from continual_crust.errors import InputError
 from continual_crust.strategies.training import Training
 
 
@@ -129,6 +130,8 @@ def defaults_for(dataset: str, noise: NoiseKind, method: str | None = None) -> D
     With a method, its own learning rate and options where those were tuned; without, what all methods share.
     """
     row = _INSTANCE.get(dataset) if noise in _INSTANCE_NOISE else None
+    if dataset not in _LABEL_NOISE:
+        raise InputError(f"there are no defaults for the data set '{dataset}'; give it a row in studies/defaults.py.")
     model, learning_rate, weight_decay, batch_size, phase1, phase2, memory = row or _LABEL_NOISE[dataset]
     return Defaults(
         model,
