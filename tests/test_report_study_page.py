@@ -206,6 +206,19 @@ def test_several_data_sets_are_tested_and_ranked(tmp_path):
     assert any("Critical difference 1.66" in image["alt"] for image in page.all("img"))
 
 
+@pytest.mark.skipif(find_spec("scikit_posthocs") is None, reason="scikit-posthocs is not installed")
+def test_small_p_values_without_arrows_are_explained(tmp_path):
+    """On two data sets that agree Conover's p is 0 for every pair, and Friedman's not small at all."""
+    study = write_study(tmp_path / "study", "id: a\ntitle: b\n")
+    for dataset in ("digits", "mnist"):
+        for order, method in enumerate(("replay", "crust", "cosine_crust")):
+            run = config(method, dataset=dataset)
+            write_run(study, run, result_of(run, 0.3 + 0.2 * order))
+    words = re.sub(r"\s+", " ", page_of(study).words)
+    assert "< 0.001" in words
+    assert "As Friedman’s p is above 0.05, no method is called different from another, however small" in words
+
+
 def test_ranks_within_the_critical_difference_are_joined():
     import pandas as pd
 
