@@ -229,6 +229,16 @@ def test_ranks_within_the_critical_difference_are_joined():
     assert shown.alt.startswith("Average ranks, 1 is best: A 1.00, B 1.50")
 
 
+def test_a_critical_difference_is_drawn_as_long_as_it_is():
+    import pandas as pd
+
+    shown = critical_difference_diagram(pd.Series({"A": 1.0, "B": 2.0, "C": 3.0}), 2.34, dict.fromkeys("ABC", "crust"))
+    axes = shown.figure.axes[0]
+    (ruler,) = [line.get_xdata() for line in axes.lines if line.get_linewidth() == 1.6]
+    assert np.allclose(ruler, [1, 3.34])
+    assert axes.get_xlim()[1] > 3.34
+
+
 def finished(size: int, kept: int = 50) -> FinishedRun:
     """A learner that remembers `kept` images of both classes of a made-up stream."""
     from continual_crust.data import Dataset

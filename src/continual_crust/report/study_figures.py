@@ -126,17 +126,17 @@ def critical_difference_diagram(ranks: pd.Series[float], difference: float, meth
     figure = Figure(figsize=(7.6, 1.5 + 0.34 * half + 0.22 * len(groups)), dpi=200, layout="constrained")
     axes = figure.add_subplot()
     margin = 0.42 * (count - 1)
-    axes.set_xlim(1 - margin, count + margin)
+    axes.set_xlim(1 - margin, max(count + margin, 1 + 1.1 * difference))
     axes.set_ylim(below + 0.62 * half + 0.2, -1.7)
     axes.set_axis_off()
     axes.plot([1, count], [0, 0], color=INK, linewidth=1.2)
     for tick in range(1, count + 1):
         axes.plot([tick, tick], [-0.14, 0], color=INK, linewidth=1.2)
         axes.text(tick, -0.24, str(tick), ha="center", va="bottom", color=INK, size=9)
-    shown = min(difference, count - 1)
-    axes.plot([1, 1 + shown], [-1.1, -1.1], color=INK, linewidth=1.6, marker="|", markersize=7)
+    # As long as it is, even where the ranks end before: of few data sets it is longer than their whole line.
+    axes.plot([1, 1 + difference], [-1.1, -1.1], color=INK, linewidth=1.6, marker="|", markersize=7)
     axes.text(
-        1 + shown / 2, -1.24, f"critical difference {difference:.2f}", ha="center", va="bottom", color=INK, size=9
+        1 + difference / 2, -1.24, f"critical difference {difference:.2f}", ha="center", va="bottom", color=INK, size=9
     )
     for height, (first, last) in enumerate(groups):
         y = 0.28 + 0.35 * height
