@@ -20,7 +20,9 @@ from continual_crust.report.styles import style_of
 from continual_crust.studies.result import RunResult
 
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
-"""For rows of one method, which share its colour. No picture can tell more than four of them apart."""
+"""For rows of one method, which share its colour."""
+FILLS = ("full", "left", "bottom")
+"""Of the markers of further such rows, when all dashes have been used; wholly hollow ones are the paper's."""
 
 CURVES: Mapping[str, tuple[str, Callable[[RunResult], Floats]]] = {
     "accuracy": ("Accuracy on the experiences so far", seen_so_far),
@@ -185,10 +187,19 @@ def _draw(axes: Axes, x: Floats, values: Floats, row: Row, rows: Sequence[Row], 
     """The mean of some runs, with a band of one standard deviation; the band of a single line may be given."""
     style = style_of(row.method)
     alike = [other for other in rows if other.method == row.method]
-    dashes = DASHES[alike.index(row) % len(DASHES)]
+    fill, dash = divmod(alike.index(row), len(DASHES))
     mean = mean_over_runs(values)
     (line,) = axes.plot(
-        x, mean, color=style.colour, marker=style.marker, linestyle=dashes, label=row.label, clip_on=False, markersize=5
+        x,
+        mean,
+        color=style.colour,
+        marker=style.marker,
+        fillstyle=FILLS[fill % len(FILLS)],
+        markerfacecoloralt="white",
+        linestyle=DASHES[dash],
+        label=row.label,
+        clip_on=False,
+        markersize=5,
     )
     if spread is None and len(values) > 1:
         spread = np.sqrt(mean_over_runs((values - mean) ** 2) * len(values) / (len(values) - 1))
@@ -214,5 +225,6 @@ def _legend_columns(labels: Sequence[str]) -> int:
 
 def _legend(figure: Figure, handles: Sequence[Line2D]) -> None:
     columns = _legend_columns([str(handle.get_label()) for handle in handles])
-    legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
+    # Long enough to show on both sides of the marker how a line is dashed.
+    legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, handlelength=4)
     plain(legend.get_texts())
