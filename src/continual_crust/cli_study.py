@@ -15,6 +15,7 @@ from rich.progress import TaskID
 from rich.table import Table
 from rich.text import Text
 
+from continual_crust.cli_printing import counted
 from continual_crust.errors import InputError
 
 if TYPE_CHECKING:
@@ -96,10 +97,13 @@ def run(
     if study.show:
         _show_samples(study, text, out / study.id, data_root, download)
         return
+    if known is not None and known.is_file():
+        raise InputError(f"--known {known} is a file; give the folder that `study collect` filled.")
     if known is not None and not known.is_dir():
         console.print(Text(f"Nothing has been collected in {known} yet.", "dim"), soft_wrap=True)
     # Divided first: what is known changes while other shards are at work.
-    mine = _unknown(_shard(_fitting(study.runs(), only), shard), known)
+    share = _shard(_fitting(study.runs(), only), shard)
+    mine = _unknown(share, known)
     folder = StudyFolder(out / study.id, study)
     done = {run_id(config): result for config in mine if (result := folder.finished(config)) is not None}
     todo = [config for config in mine if run_id(config) not in done]
@@ -108,12 +112,15 @@ def run(
         _refuse_other_data([config for config in mine if run_id(config) in done], folder, data_root, download)
     advice = sharing_advice(device, workers, len(todo)) if engine == "local" and todo else None
     left_out = StudyFolder.create(folder.path, study, text).left_out()
-    plan = f": {len(mine)} runs, {len(mine) - len(todo)} done, {len(todo)} to do."
+    plan = f": {counted(len(mine), 'run', 'runs')}, {len(mine) - len(todo)} done, {len(todo)} to do."
+    if len(share) > len(mine):
+        plan += f" Left out as known from {known}: {len(share) - len(mine)}."
     console.print(Text.assemble((study.title, "bold"), plan), soft_wrap=True)
     if left_out:
+        finished = counted(left_out, "finished run", "finished runs")
+        verb = "is" if left_out == 1 else "are"
         console.print(
-            Text(f"{left_out} finished runs in {folder.path} are none that file and program ask for now.", "dim"),
-            soft_wrap=True,
+            Text(f"{finished} in {folder.path} {verb} none that file and program ask for now.", "dim"), soft_wrap=True
         )
     console.print(f"[dim]{_forecast(folder, mine, todo)}[/dim]")
     if advice is not None:
@@ -215,8 +222,8 @@ def _fitting(runs: Iterable[RunConfig], only: str | None) -> list[RunConfig]:
     """The runs whose ids fit a pattern."""
     from continual_crust.studies.study import run_id
 
-    fitting = [config for config in runs if fnmatchcase(run_id(config), only or "*")]
-    if only and not fitting:
+    fitting = [config for config in runs if only is None or fnmatchcase(run_id(config), only)]
+    if only is not None and not fitting:
         raise InputError(f"no run has an id like '{only}'; ids are DATASET-METHOD-NOISE-LEVEL-kMEMORY-sSEED-HASH.")
     return fitting
 
