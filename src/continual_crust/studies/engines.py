@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, nullcontext
@@ -248,6 +248,9 @@ def ray_engine(address: str | None, cpus: float, gpus: float, retries: int) -> E
         if started_here:
             _connect(ray, address)
         try:
+            if started_here and address is None and "RAY_ADDRESS" not in os.environ:
+                # A cluster may grow to what a run asks for; this machine would keep it waiting for ever.
+                _refuse_more_than(ray.cluster_resources(), cpus, gpus)
             options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": retries, "retry_exceptions": False}
             task = ray.remote(**options)(_attempt_on_ray)
             events = RayQueue(actor_options={"num_cpus": 0})
@@ -266,6 +269,16 @@ def ray_engine(address: str | None, cpus: float, gpus: float, retries: int) -> E
                 ray.shutdown()
 
     return engine
+
+
+def _refuse_more_than(resources: Mapping[str, float], cpus: float, gpus: float) -> None:
+    for option, asked, name in (("--cpus", cpus, "CPU"), ("--gpus", gpus, "GPU")):
+        there = resources.get(name, 0)
+        if asked > there:
+            raise InputError(
+                f"{option} {asked:g} is more than the {there:g} that Ray finds on this machine; ask for less, or give "
+                "the --address of a cluster."
+            )
 
 
 def _attempt_on_ray(config: RunConfig, place: Workplace, events: Any) -> Event:
