@@ -50,6 +50,9 @@ def study_run(monkeypatch: pytest.MonkeyPatch, datasets: str, *arguments: object
         ("digits", ("--known", "tiny.yaml"), "--known tiny.yaml is a file"),
         ("digits", ("--shard", "3/2"), "--shard '3/2' is not I/N"),
         ("digits", ("--device", "mps"), "no device 'mps'"),
+        ("digits", ("--address", "head:6379"), "--address is for --engine ray"),
+        ("digits", ("--gpus", "0.25"), "--gpus is for --engine ray"),
+        ("digits", ("--engine", "ray"), "--workers is for --engine local"),
     ],
 )
 def test_what_cannot_be_run_is_one_sentence_and_leaves_nothing(

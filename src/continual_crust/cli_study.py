@@ -73,9 +73,13 @@ def run(
     address: Annotated[
         str | None, typer.Option(help="ray: address of a cluster; by default one is started here.")
     ] = None,
-    cpus: Annotated[float, typer.Option(min=0, help="ray: CPUs a run takes.")] = 1,
-    gpus: Annotated[float, typer.Option(min=0, help="ray: GPUs a run takes; fractions share one.")] = 0,
-    retries: Annotated[int, typer.Option(min=0, help="ray: tries after a worker is lost.")] = 3,
+    cpus: Annotated[float | None, typer.Option(min=0, help="ray: CPUs a run takes, by default 1.")] = None,
+    gpus: Annotated[
+        float | None, typer.Option(min=0, help="ray: GPUs a run takes, by default 0; fractions share one.")
+    ] = None,
+    retries: Annotated[
+        int | None, typer.Option(min=0, help="ray: tries after a worker is lost, by default 3.")
+    ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write scalars for TensorBoard.")] = False,
     known: Annotated[
         Path | None, typer.Option(help="Leave out runs that `study collect` has put into this folder.")
@@ -290,13 +294,36 @@ def _show_samples(study: Study, text: str, path: Path, data_root: Path | None, d
         raise InputError(f"{len(missing)} of {len(study.datasets)} data sets could not be read; see above.")
 
 
-def _engine(name: str, workers: int | None, address: str | None, cpus: float, gpus: float, retries: int) -> Engine:
+def _engine(
+    name: str,
+    workers: int | None,
+    address: str | None,
+    cpus: float | None,
+    gpus: float | None,
+    retries: int | None,
+) -> Engine:
+    """The engine of that name; options that only the other one reads are refused, as who gives one expects it."""
     from continual_crust.errors import unknown_name
     from continual_crust.studies.engines import local_engine, ray_engine
 
-    if name not in ("local", "ray"):
-        raise unknown_name("engine", name, ("local", "ray"))
-    return local_engine(workers) if name == "local" else ray_engine(address, cpus, gpus, retries)
+    options = {
+        "local": {"--workers": workers},
+        "ray": {"--address": address, "--cpus": cpus, "--gpus": gpus, "--retries": retries},
+    }
+    if name not in options:
+        raise unknown_name("engine", name, options)
+    for other in options.keys() - {name}:
+        for option, value in options[other].items():
+            if value is not None:
+                raise InputError(f"{option} is for --engine {other}; leave it out or choose that engine.")
+    if name == "local":
+        return local_engine(workers)
+    return ray_engine(
+        address,
+        1 if cpus is None else cpus,
+        0 if gpus is None else gpus,
+        3 if retries is None else retries,
+    )
 
 
 def _shard(runs: list[RunConfig], shard: str | None) -> list[RunConfig]:
