@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
@@ -25,6 +26,7 @@ from continual_crust.studies.study import run_id
 from continual_crust.studies.work import STOPPED, Workplace, work_on
 
 POLL_SECONDS = 0.2
+KNOCK_SECONDS = 10
 MOST_RUNS_ON_A_GPU = 10
 """More gain nothing: with ten runs of even the smallest network the GPU is full."""
 MEMORY_OF_A_RUN = 6 << 30
@@ -287,6 +289,14 @@ def _attempt_on_ray(config: RunConfig, place: Workplace, events: Any) -> Event:
 
 def _connect(ray: Any, address: str | None) -> None:
     try:
+        _knock(address)
         ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"cannot reach Ray at {address} ({str(error).splitlines()[0]}); is it running?") from None
+
+
+def _knock(address: str | None) -> None:
+    """Open a connection to HOST:PORT and close it: where nobody answers, Ray itself tries for many minutes."""
+    host, _, port = (address or "").rpartition("/")[2].rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
