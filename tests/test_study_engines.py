@@ -265,7 +265,7 @@ def test_another_studys_folder_is_refused(folder: StudyFolder) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the [ray] extra is not installed")
 def test_what_this_machine_will_never_have_is_refused_and_not_waited_for(folder: StudyFolder) -> None:
     engine = ray_engine(None, cpus=1, gpus=1000, retries=0)
-    with pytest.raises(InputError, match="--gpus 1000 is more than the . that Ray finds on this machine"):
+    with pytest.raises(InputError, match=r"--gpus 1000 is more than the . that Ray finds on this machine"):
         list(engine(list(folder.study.runs()), Workplace(folder.path, device="cpu")))
 
 

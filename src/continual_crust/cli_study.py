@@ -77,9 +77,7 @@ def run(
     gpus: Annotated[
         float | None, typer.Option(min=0, help="ray: GPUs a run takes, by default 0; fractions share one.")
     ] = None,
-    retries: Annotated[
-        int | None, typer.Option(min=0, help="ray: tries after a worker is lost, by default 3.")
-    ] = None,
+    retries: Annotated[int | None, typer.Option(min=0, help="ray: tries after a worker is lost, by default 3.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write scalars for TensorBoard.")] = False,
     known: Annotated[
         Path | None, typer.Option(help="Leave out runs that `study collect` has put into this folder.")
@@ -306,7 +304,7 @@ def _engine(
     from continual_crust.errors import unknown_name
     from continual_crust.studies.engines import local_engine, ray_engine
 
-    options = {
+    options: dict[str, dict[str, object]] = {
         "local": {"--workers": workers},
         "ray": {"--address": address, "--cpus": cpus, "--gpus": gpus, "--retries": retries},
     }
