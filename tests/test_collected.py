@@ -204,10 +204,10 @@ def test_collected_runs_are_not_run_again(tmp_path: Path, kept: Path) -> None:
     run = ("run", file, "--device", "cpu", "--workers", 1, "--known", kept, "--out")
     first = command(*run, tmp_path / "one", "--only", "digits-*-asymmetric-0.4-k2-s1-*")
     assert f"Nothing has been collected in {kept} yet." in first.replace("\n", "")
-    assert "1 runs, 0 done, 1 to do" in first
+    assert "1 run, 0 done, 1 to do" in first
     assert "1 added, 0 known already, 0 replaced" in command("collect", tmp_path / "one", "--into", kept)
     assert [row["noise"] for row in rows(kept)] == ["asymmetric:0.4"]
-    assert "1 runs, 0 done, 1 to do" in command(*run, tmp_path / "two")
+    assert "1 run, 0 done, 1 to do" in command(*run, tmp_path / "two")
     assert "1 added" in command("collect", tmp_path / "one", tmp_path / "two", "--into", kept)
     assert sorted(row["seed"] for row in rows(kept)) == [0, 1]
     assert "0 runs, 0 done, 0 to do" in command(*run, tmp_path / "three")

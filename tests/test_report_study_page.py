@@ -18,10 +18,12 @@ from PIL import Image
 from continual_crust.data.noise import Noise
 from continual_crust.data.stream import Stream
 from continual_crust.errors import InputError
+from continual_crust.report.cells import build_grid
 from continual_crust.report.curves import forgotten_so_far, seen_so_far
 from continual_crust.report.drawing import png, svg
 from continual_crust.report.figures import accuracy_matrix, accuracy_over_experiences
-from continual_crust.report.study_figures import critical_difference_diagram
+from continual_crust.report.study_data import read_studies
+from continual_crust.report.study_figures import critical_difference_diagram, over_experiences
 from continual_crust.report.study_report import write_report
 from continual_crust.studies.folder import StudyFolder
 from continual_crust.studies.memory import KEPT, load_memory, save_memory
@@ -206,6 +208,19 @@ def test_several_data_sets_are_tested_and_ranked(tmp_path):
     assert any("Critical difference 1.66" in image["alt"] for image in page.all("img"))
 
 
+@pytest.mark.skipif(find_spec("scikit_posthocs") is None, reason="scikit-posthocs is not installed")
+def test_small_p_values_without_arrows_are_explained(tmp_path):
+    """On two data sets that agree Conover's p is 0 for every pair, and Friedman's not small at all."""
+    study = write_study(tmp_path / "study", "id: a\ntitle: b\n")
+    for dataset in ("digits", "mnist"):
+        for order, method in enumerate(("replay", "crust", "cosine_crust")):
+            run = config(method, dataset=dataset)
+            write_run(study, run, result_of(run, 0.3 + 0.2 * order))
+    words = re.sub(r"\s+", " ", page_of(study).words)
+    assert "< 0.001" in words
+    assert "As Friedman’s p is above 0.05, no method is called different from another, however small" in words
+
+
 def test_ranks_within_the_critical_difference_are_joined():
     import pandas as pd
 
@@ -214,6 +229,28 @@ def test_ranks_within_the_critical_difference_are_joined():
     bars = [line.get_xdata() for line in shown.figure.axes[0].lines if line.get_linewidth() == 3.2]
     assert np.allclose(bars, [[0.94, 1.56], [1.44, 3.26]])
     assert shown.alt.startswith("Average ranks, 1 is best: A 1.00, B 1.50")
+
+
+def test_six_rows_of_one_method_look_different(tmp_path):
+    study = write_study(tmp_path / "study", "id: a\ntitle: b\n")
+    for memory in (5, 25, 100):
+        for rule in ("centrality", "facility_location"):
+            run = config(memory=memory, rule=rule)
+            write_run(study, run, result_of(run))
+    grid = build_grid(read_studies(study)[0])
+    shown = over_experiences(grid, grid.columns[0], "accuracy")
+    lines = shown.figure.axes[0].lines
+    assert len({(repr(line._unscaled_dash_pattern), line.get_fillstyle()) for line in lines}) == len(grid.rows) == 6
+
+
+def test_a_critical_difference_is_drawn_as_long_as_it_is():
+    import pandas as pd
+
+    shown = critical_difference_diagram(pd.Series({"A": 1.0, "B": 2.0, "C": 3.0}), 2.34, dict.fromkeys("ABC", "crust"))
+    axes = shown.figure.axes[0]
+    (ruler,) = [line.get_xdata() for line in axes.lines if line.get_linewidth() == 1.6]
+    assert np.allclose(ruler, [1, 3.34])
+    assert axes.get_xlim()[1] > 3.34
 
 
 def finished(size: int, kept: int = 50) -> FinishedRun:

@@ -306,6 +306,14 @@ def test_a_dash_where_there_is_nothing_to_measure(study):
     assert [row.method for row, _ in tables[PURITY].rows] == ["replay"]
 
 
+def test_a_method_without_memory_lacks_no_purity_while_it_is_not_finished(study):
+    write_run(study, config("replay"), result_of(config("replay")))
+    for method in ("naive", "crust"):
+        write_run(study, config(method))
+    (table,) = [table for table in study_tables("s", grid_of(study)) if table.measure is PURITY]
+    assert [row.method for row, _ in table.rows] == ["replay", "crust"]
+
+
 def test_hostile_names_stay_names(study):
     evil = "=cmd()|<b>&_%$#{}~^\\ *x*\n"
     run = config(dataset=evil)

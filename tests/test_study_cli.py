@@ -46,8 +46,13 @@ def study_run(monkeypatch: pytest.MonkeyPatch, datasets: str, *arguments: object
         ("pathmnist", (), "there is no 'pathmnist.npz' in data/pathmnist"),
         ("mstar", ("--download",), "cannot be downloaded"),
         ("digits", ("--only", "zzz"), "no run has an id like 'zzz'"),
+        ("digits", ("--only", ""), "no run has an id like ''"),
+        ("digits", ("--known", "tiny.yaml"), "--known tiny.yaml is a file"),
         ("digits", ("--shard", "3/2"), "--shard '3/2' is not I/N"),
         ("digits", ("--device", "mps"), "no device 'mps'"),
+        ("digits", ("--address", "head:6379"), "--address is for --engine ray"),
+        ("digits", ("--gpus", "0.25"), "--gpus is for --engine ray"),
+        ("digits", ("--engine", "ray"), "--workers is for --engine local"),
     ],
 )
 def test_what_cannot_be_run_is_one_sentence_and_leaves_nothing(
@@ -137,6 +142,16 @@ def test_shards_are_the_same_whatever_has_been_collected_since(monkeypatch: pyte
         assert study_run(monkeypatch, "digits", "--shard", shard, "--known", "kept") == 0
         assert command(monkeypatch, "study", "collect", "out/tiny", "--into", "kept") == 0
     assert len(list(Path("out").rglob("result.json"))) == 6
+
+
+def test_runs_that_are_left_out_as_known_are_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert study_run(monkeypatch, "digits", "--only", "*-label-0.4-*-s0-*") == 0
+    assert "Small runs: 1 run, 0 done, 1 to do.\n" in capsys.readouterr().out
+    assert command(monkeypatch, "study", "collect", "out/tiny", "--into", "kept") == 0
+    assert study_run(monkeypatch, "digits", "--known", "kept", "--only", "*-label-0.4-*-s0-*") == 0
+    assert "Small runs: 0 runs, 0 done, 0 to do. Left out as known from kept: 1." in capsys.readouterr().out
 
 
 def test_runs_that_an_edited_file_no_longer_asks_for_are_told(

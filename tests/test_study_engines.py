@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -259,6 +260,25 @@ def test_another_studys_folder_is_refused(folder: StudyFolder) -> None:
     study, text = find_study("digits")
     with pytest.raises(ValueError, match="is the folder of study 'small'"):
         StudyFolder.create(folder.path, study, text)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the [ray] extra is not installed")
+def test_what_this_machine_will_never_have_is_refused_and_not_waited_for(folder: StudyFolder) -> None:
+    engine = ray_engine(None, cpus=1, gpus=1000, retries=0)
+    with pytest.raises(InputError, match=r"--gpus 1000 is more than the . that Ray finds on this machine"):
+        list(engine(list(folder.study.runs()), Workplace(folder.path, device="cpu")))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the [ray] extra is not installed")
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_where_no_ray_answers_is_told_at_once(scheme: str, folder: StudyFolder) -> None:
+    with socket.socket() as nobody:  # bound and not listening, so that nobody else gets its port
+        nobody.bind(("127.0.0.1", 0))
+        address = f"{scheme}127.0.0.1:{nobody.getsockname()[1]}"
+        start = time.monotonic()
+        with pytest.raises(InputError, match=f"cannot reach Ray at {address} .*refused.*; is it running"):
+            list(ray_engine(address, 1, 0, 0)(list(folder.study.runs()), Workplace(folder.path, device="cpu")))
+        assert time.monotonic() - start < 10
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the [ray] extra is not installed")

@@ -15,6 +15,7 @@ from rich.progress import TaskID
 from rich.table import Table
 from rich.text import Text
 
+from continual_crust.cli_printing import counted
 from continual_crust.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,9 +73,11 @@ def run(
     address: Annotated[
         str | None, typer.Option(help="ray: address of a cluster; by default one is started here.")
     ] = None,
-    cpus: Annotated[float, typer.Option(min=0, help="ray: CPUs a run takes.")] = 1,
-    gpus: Annotated[float, typer.Option(min=0, help="ray: GPUs a run takes; fractions share one.")] = 0,
-    retries: Annotated[int, typer.Option(min=0, help="ray: tries after a worker is lost.")] = 3,
+    cpus: Annotated[float | None, typer.Option(min=0, help="ray: CPUs a run takes, by default 1.")] = None,
+    gpus: Annotated[
+        float | None, typer.Option(min=0, help="ray: GPUs a run takes, by default 0; fractions share one.")
+    ] = None,
+    retries: Annotated[int | None, typer.Option(min=0, help="ray: tries after a worker is lost, by default 3.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write scalars for TensorBoard.")] = False,
     known: Annotated[
         Path | None, typer.Option(help="Leave out runs that `study collect` has put into this folder.")
@@ -96,10 +99,13 @@ def run(
     if study.show:
         _show_samples(study, text, out / study.id, data_root, download)
         return
+    if known is not None and known.is_file():
+        raise InputError(f"--known {known} is a file; give the folder that `study collect` filled.")
     if known is not None and not known.is_dir():
         console.print(Text(f"Nothing has been collected in {known} yet.", "dim"), soft_wrap=True)
     # Divided first: what is known changes while other shards are at work.
-    mine = _unknown(_shard(_fitting(study.runs(), only), shard), known)
+    share = _shard(_fitting(study.runs(), only), shard)
+    mine = _unknown(share, known)
     folder = StudyFolder(out / study.id, study)
     done = {run_id(config): result for config in mine if (result := folder.finished(config)) is not None}
     todo = [config for config in mine if run_id(config) not in done]
@@ -108,12 +114,15 @@ def run(
         _refuse_other_data([config for config in mine if run_id(config) in done], folder, data_root, download)
     advice = sharing_advice(device, workers, len(todo)) if engine == "local" and todo else None
     left_out = StudyFolder.create(folder.path, study, text).left_out()
-    plan = f": {len(mine)} runs, {len(mine) - len(todo)} done, {len(todo)} to do."
+    plan = f": {counted(len(mine), 'run', 'runs')}, {len(mine) - len(todo)} done, {len(todo)} to do."
+    if len(share) > len(mine):
+        plan += f" Left out as known from {known}: {len(share) - len(mine)}."
     console.print(Text.assemble((study.title, "bold"), plan), soft_wrap=True)
     if left_out:
+        finished = counted(left_out, "finished run", "finished runs")
+        verb = "is" if left_out == 1 else "are"
         console.print(
-            Text(f"{left_out} finished runs in {folder.path} are none that file and program ask for now.", "dim"),
-            soft_wrap=True,
+            Text(f"{finished} in {folder.path} {verb} none that file and program ask for now.", "dim"), soft_wrap=True
         )
     console.print(f"[dim]{_forecast(folder, mine, todo)}[/dim]")
     if advice is not None:
@@ -224,8 +233,8 @@ def _fitting(runs: Iterable[RunConfig], only: str | None) -> list[RunConfig]:
     """The runs whose ids fit a pattern."""
     from continual_crust.studies.study import run_id
 
-    fitting = [config for config in runs if fnmatchcase(run_id(config), only or "*")]
-    if only and not fitting:
+    fitting = [config for config in runs if only is None or fnmatchcase(run_id(config), only)]
+    if only is not None and not fitting:
         raise InputError(f"no run has an id like '{only}'; ids are DATASET-METHOD-NOISE-LEVEL-kMEMORY-sSEED-HASH.")
     return fitting
 
@@ -292,13 +301,36 @@ def _show_samples(study: Study, text: str, path: Path, data_root: Path | None, d
         raise InputError(f"{len(missing)} of {len(study.datasets)} data sets could not be read; see above.")
 
 
-def _engine(name: str, workers: int | None, address: str | None, cpus: float, gpus: float, retries: int) -> Engine:
+def _engine(
+    name: str,
+    workers: int | None,
+    address: str | None,
+    cpus: float | None,
+    gpus: float | None,
+    retries: int | None,
+) -> Engine:
+    """The engine of that name; options that only the other one reads are refused, as who gives one expects it."""
     from continual_crust.errors import unknown_name
     from continual_crust.studies.engines import local_engine, ray_engine
 
-    if name not in ("local", "ray"):
-        raise unknown_name("engine", name, ("local", "ray"))
-    return local_engine(workers) if name == "local" else ray_engine(address, cpus, gpus, retries)
+    options: dict[str, dict[str, object]] = {
+        "local": {"--workers": workers},
+        "ray": {"--address": address, "--cpus": cpus, "--gpus": gpus, "--retries": retries},
+    }
+    if name not in options:
+        raise unknown_name("engine", name, options)
+    for other in options.keys() - {name}:
+        for option, value in options[other].items():
+            if value is not None:
+                raise InputError(f"{option} is for --engine {other}; leave it out or choose that engine.")
+    if name == "local":
+        return local_engine(workers)
+    return ray_engine(
+        address,
+        1 if cpus is None else cpus,
+        0 if gpus is None else gpus,
+        3 if retries is None else retries,
+    )
 
 
 def _shard(runs: list[RunConfig], shard: str | None) -> list[RunConfig]:

@@ -21,6 +21,8 @@ from continual_crust.report.cells import ACCURACY, FORGETTING, Column, Grid, Mea
 
 REFERENCE = "cosine_crust"
 """The method the others are compared with, as in the paper."""
+ALPHA = 0.05
+"""Largest p-value that counts."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,12 @@ def _compare(grid: Grid, columns: list[Column], measure: Measure) -> Comparison:
     try:
         against = conover_holm(rest)[reference].drop(reference)
         p_values = {str(label): float(value) for label, value in against.items()}
-        verdicts = significance_against(rest, reference, higher_is_better=measure.higher_is_better)
+        verdicts = significance_against(rest, reference, ALPHA, measure.higher_is_better)
+        if tested.p_value > ALPHA:
+            note = (
+                f"As Friedman’s p is above {ALPHA:g}, no method is called different from another, however small the "
+                "p-value of the pair."
+            )
     except InputError as error:
         note = str(error)
     arrows = grid.table.cosine_crust_significantly if grid.table is not None else {}

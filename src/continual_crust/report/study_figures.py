@@ -20,7 +20,9 @@ from continual_crust.report.styles import style_of
 from continual_crust.studies.result import RunResult
 
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
-"""For rows of one method, which share its colour. No picture can tell more than four of them apart."""
+"""For rows of one method, which share its colour."""
+FILLS = ("full", "left", "bottom")
+"""Of the markers of further such rows, when all dashes have been used; wholly hollow ones are the paper's."""
 
 CURVES: Mapping[str, tuple[str, Callable[[RunResult], Floats]]] = {
     "accuracy": ("Accuracy on the experiences so far", seen_so_far),
@@ -126,17 +128,17 @@ def critical_difference_diagram(ranks: pd.Series[float], difference: float, meth
     figure = Figure(figsize=(7.6, 1.5 + 0.34 * half + 0.22 * len(groups)), dpi=200, layout="constrained")
     axes = figure.add_subplot()
     margin = 0.42 * (count - 1)
-    axes.set_xlim(1 - margin, count + margin)
+    axes.set_xlim(1 - margin, max(count + margin, 1 + 1.1 * difference))
     axes.set_ylim(below + 0.62 * half + 0.2, -1.7)
     axes.set_axis_off()
     axes.plot([1, count], [0, 0], color=INK, linewidth=1.2)
     for tick in range(1, count + 1):
         axes.plot([tick, tick], [-0.14, 0], color=INK, linewidth=1.2)
         axes.text(tick, -0.24, str(tick), ha="center", va="bottom", color=INK, size=9)
-    shown = min(difference, count - 1)
-    axes.plot([1, 1 + shown], [-1.1, -1.1], color=INK, linewidth=1.6, marker="|", markersize=7)
+    # As long as it is, even where the ranks end before: of few data sets it is longer than their whole line.
+    axes.plot([1, 1 + difference], [-1.1, -1.1], color=INK, linewidth=1.6, marker="|", markersize=7)
     axes.text(
-        1 + shown / 2, -1.24, f"critical difference {difference:.2f}", ha="center", va="bottom", color=INK, size=9
+        1 + difference / 2, -1.24, f"critical difference {difference:.2f}", ha="center", va="bottom", color=INK, size=9
     )
     for height, (first, last) in enumerate(groups):
         y = 0.28 + 0.35 * height
@@ -185,10 +187,19 @@ def _draw(axes: Axes, x: Floats, values: Floats, row: Row, rows: Sequence[Row], 
     """The mean of some runs, with a band of one standard deviation; the band of a single line may be given."""
     style = style_of(row.method)
     alike = [other for other in rows if other.method == row.method]
-    dashes = DASHES[alike.index(row) % len(DASHES)]
+    fill, dash = divmod(alike.index(row), len(DASHES))
     mean = mean_over_runs(values)
     (line,) = axes.plot(
-        x, mean, color=style.colour, marker=style.marker, linestyle=dashes, label=row.label, clip_on=False, markersize=5
+        x,
+        mean,
+        color=style.colour,
+        marker=style.marker,
+        fillstyle=FILLS[fill % len(FILLS)],
+        markerfacecoloralt="white",
+        linestyle=DASHES[dash],
+        label=row.label,
+        clip_on=False,
+        markersize=5,
     )
     if spread is None and len(values) > 1:
         spread = np.sqrt(mean_over_runs((values - mean) ** 2) * len(values) / (len(values) - 1))
@@ -214,5 +225,6 @@ def _legend_columns(labels: Sequence[str]) -> int:
 
 def _legend(figure: Figure, handles: Sequence[Line2D]) -> None:
     columns = _legend_columns([str(handle.get_label()) for handle in handles])
-    legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
+    # Long enough to show on both sides of the marker how a line is dashed.
+    legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, handlelength=4)
     plain(legend.get_texts())

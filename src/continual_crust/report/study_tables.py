@@ -25,6 +25,7 @@ from continual_crust.report.cells import (
     safe_name,
     unique,
 )
+from continual_crust.strategies import STRATEGIES
 
 MARKS = {1: "▲", 0: "", -1: "▼"}
 """For numbers above, within and below the paper's mean ± 2 standard deviations."""
@@ -211,7 +212,11 @@ def _table(study_id: str, grid: Grid, measure: Measure, columns: Sequence[Column
     rows = [(row, tuple(grid.summary(row, column, measure) for column in columns)) for row in grid.rows]
     if measure is PURITY:
         # Rows of nothing, for methods that keep no memory, would look like runs that are missing.
-        rows = [(row, cells) for row, cells in rows if any(c.seeds or c.paper or not c.finished for c in cells)]
+        rows = [
+            (row, cells)
+            for row, cells in rows
+            if any(c.seeds or c.paper or (_remembers(row) and not c.finished) for c in cells)
+        ]
     return StudyTable(
         name=safe_name(study_id, *([columns[0].dataset] if split else []), measure.name),
         caption=f"{measure.title}: {', '.join(where)}" if where else measure.title,
@@ -220,6 +225,10 @@ def _table(study_id: str, grid: Grid, measure: Measure, columns: Sequence[Column
         headings=tuple(map(heading, columns)),
         rows=tuple(rows),
     )
+
+
+def _remembers(row: Row) -> bool:
+    return row.method not in STRATEGIES or STRATEGIES[row.method].remembers
 
 
 def _piped(cells: Sequence[str], clean: Callable[[str], str]) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, nullcontext
@@ -25,6 +26,7 @@ from continual_crust.studies.study import run_id
 from continual_crust.studies.work import STOPPED, Workplace, work_on
 
 POLL_SECONDS = 0.2
+KNOCK_SECONDS = 10
 MOST_RUNS_ON_A_GPU = 10
 """More gain nothing: with ten runs of even the smallest network the GPU is full."""
 MEMORY_OF_A_RUN = 6 << 30
@@ -248,6 +250,9 @@ def ray_engine(address: str | None, cpus: float, gpus: float, retries: int) -> E
         if started_here:
             _connect(ray, address)
         try:
+            if started_here and address is None and "RAY_ADDRESS" not in os.environ:
+                # A cluster may grow to what a run asks for; this machine would keep it waiting for ever.
+                _refuse_more_than(ray.cluster_resources(), cpus, gpus)
             options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": retries, "retry_exceptions": False}
             task = ray.remote(**options)(_attempt_on_ray)
             events = RayQueue(actor_options={"num_cpus": 0})
@@ -268,12 +273,30 @@ def ray_engine(address: str | None, cpus: float, gpus: float, retries: int) -> E
     return engine
 
 
+def _refuse_more_than(resources: Mapping[str, float], cpus: float, gpus: float) -> None:
+    for option, asked, name in (("--cpus", cpus, "CPU"), ("--gpus", gpus, "GPU")):
+        there = resources.get(name, 0)
+        if asked > there:
+            raise InputError(
+                f"{option} {asked:g} is more than the {there:g} that Ray finds on this machine; ask for less, or give "
+                "the --address of a cluster."
+            )
+
+
 def _attempt_on_ray(config: RunConfig, place: Workplace, events: Any) -> Event:
     return _attempt(config, place, events.put, threading.Event())
 
 
 def _connect(ray: Any, address: str | None) -> None:
     try:
+        _knock(address)
         ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"cannot reach Ray at {address} ({str(error).splitlines()[0]}); is it running?") from None
+
+
+def _knock(address: str | None) -> None:
+    """Open a connection to HOST:PORT and close it: where nobody answers, Ray itself tries for many minutes."""
+    host, _, port = (address or "").rpartition("/")[2].rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
