@@ -106,6 +106,7 @@ def test_the_demo_ends_in_a_page(tmp_path: Path) -> None:
         (["--dataset", "digits", "--device", "mps"], "no device 'mps'"),
         (["--dataset", "digits", "--method", "der", "--set", "alpha=nan"], "alpha is nan"),
         (["--dataset", "digits", "--method", "der", "--set", "alpha"], "has no value"),
+        (["--dataset", "digits", "--method", "der", "--set", "alpha=1", "--set", "alpha=2"], "gives 'alpha' twice"),
         (["--dataset", "digits", "--method", "naive", "--selector", "crust"], "keeps no memory"),
         (["--dataset", "digits", "--method", "naive", "--rule", "centrality"], "keeps no memory"),
         (["--dataset", "digits", "--method", "replay", "--rule", "centrality"], "'random' does not read rule"),

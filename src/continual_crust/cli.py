@@ -271,10 +271,15 @@ def datasets() -> None:
 
 def _named_values(texts: list[str]) -> dict[str, str]:
     """NAME=VALUE texts as a dictionary."""
+    values: dict[str, str] = {}
     for text in texts:
-        if "=" not in text:
+        name, equals, value = text.partition("=")
+        if not equals:
             raise InputError(f"--set '{text}' has no value; write --set NAME=VALUE.")
-    return dict(text.split("=", 1) for text in texts)
+        if name in values:
+            raise InputError(f"--set gives '{name}' twice; give it once.")
+        values[name] = value
+    return values
 
 
 def main() -> None:

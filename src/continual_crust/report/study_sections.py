@@ -110,7 +110,8 @@ def significance_section(comparisons: Sequence[Comparison | str], pictures: Sequ
         headings = ["Method", "Average rank", f"p against {comparison.reference}", "Ours"]
         if comparison.papers is not None:
             headings.append("Paper")
-        left_out = f" Left out for missing cells: {', '.join(comparison.left_out)}." if comparison.left_out else ""
+        # It may be still to come, or there is none, as joint learning cannot forget.
+        left_out = f" Without a number somewhere: {', '.join(comparison.left_out)}." if comparison.left_out else ""
         parts.append(_table(comparison.title, headings, rows, ""))
         parts.append(
             f'<p class="soft">{text(comparison.test)} ↑ ↓: {text(comparison.reference)} is significantly better or '
