@@ -325,6 +325,7 @@ def test_a_class_that_is_not_known_yet_can_be_named(
     key(browser, "o")
     browser.ask("document.querySelector('#picker-new').focus()")
     browser.send("Input.insertText", text=' a, "new" one ')
+    assert browser.ask("document.querySelector('#picker-class').selectedIndex") == -1  # one of both is chosen, not both
     key(browser, "Enter")
     key(browser, "o")  # of the next image it can be chosen
     assert browser.ask("document.querySelector('#picker-new').value") == ""

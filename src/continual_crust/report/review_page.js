@@ -546,7 +546,7 @@
 
   const picked = () => {
     const name = unheard.value.trim(), { ids, then } = picking;
-    if (!name && !choice.length) return;
+    if (!name && choice.selectedIndex < 0) return;
     const target = name ? named(name) : Number(choice.value);
     picker.close();
     // Or the next key might still go to the dialog.
@@ -620,7 +620,9 @@
   for (const box of [choice, unheard]) {
     box.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); picked(); } });
   }
-  choice.addEventListener("change", () => { unheard.value = ""; }); // the last word holds
+  // The last word holds, and only that one shows.
+  choice.addEventListener("change", () => { unheard.value = ""; });
+  unheard.addEventListener("input", () => { choice.selectedIndex = unheard.value.trim() ? -1 : 0; });
   choice.addEventListener("dblclick", picked);
   for (const close of document.querySelectorAll("dialog .close")) {
     close.addEventListener("click", () => close.closest("dialog").close());
