@@ -35,7 +35,7 @@ Folder = Annotated[Path, typer.Option("--out", help="Folder in which every study
 
 @app.command("list")
 def list_studies() -> None:
-    """List the studies that come with the package: one for each table and figure of the paper, and a small one."""
+    """List the studies that come with the package: one for each table and figure of the paper, and our own."""
     from continual_crust.studies.study import shipped_studies
 
     for study in shipped_studies().values():
