@@ -253,11 +253,12 @@ def methods() -> None:
 
     from continual_crust.strategies import STRATEGIES
 
+    width = max(map(len, STRATEGIES))
     for name, strategy in STRATEGIES.items():
-        console.print(f"[bold]{name:13}[/bold] {strategy.summary}", highlight=False, soft_wrap=True)
+        console.print(f"[bold]{name:{width}}[/bold] {strategy.summary}", highlight=False, soft_wrap=True)
         own = [f"{field.name}={field.default}" for field in fields(strategy.options_type)]
         if own:
-            console.print(f"{'':13} [dim]--set {' '.join(own)}[/dim]", highlight=False, soft_wrap=True)
+            console.print(f"{'':{width}} [dim]--set {' '.join(own)}[/dim]", highlight=False, soft_wrap=True)
 
 
 @app.command()

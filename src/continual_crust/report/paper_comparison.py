@@ -22,6 +22,7 @@ IN_TWO_PHASES = "CRUST, memory by random"
 """What Replay is, if it is trained as CRUST is."""
 READINGS: dict[str, tuple[str, ...]] = {
     "replay": (IN_TWO_PHASES,),
+    "der": (style_of("der").label,),
     "crust": (AS_WRITTEN, style_of("cumulative_crust").label),
     "cosine_crust": (style_of("cumulative_cosine_crust").label,),
 }
