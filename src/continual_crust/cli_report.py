@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, told_if_unwritable
 
 console = Console()
 
@@ -69,11 +69,9 @@ def theory(
         measured = theory_report(finished, most_samples=samples, memory=memory << 20, on_progress=advance)
     print_report(measured, console)
     target = out or folder
-    try:
+    with told_if_unwritable(target):
         target.mkdir(parents=True, exist_ok=True)
         write_atomically(target / "theory.json", json.dumps(measured.as_dict(), indent=1, allow_nan=False) + "\n")
-    except OSError as error:
-        raise InputError(f"cannot write to {target} ({error.strerror}); choose another --out.") from None
     console.print(Text.assemble(("written to ", "dim"), str(target / "theory.json")), soft_wrap=True)
 
 

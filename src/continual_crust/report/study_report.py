@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from continual_crust.errors import InputError
+from continual_crust.errors import told_if_unwritable
 from continual_crust.report.cells import (
     ACCURACY,
     FORGETTING,
@@ -82,7 +82,7 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
     """
     studies = read_studies(folder)
     out = folder / "report" if out is None else out
-    try:
+    with told_if_unwritable(out):
         for inner in INNER:
             (out / inner).mkdir(parents=True, exist_ok=True)
         names = _unique([safe_name(study.id) for study in studies])
@@ -90,8 +90,6 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
         page = out / "index.html"
         write_atomically(page, _page(studies, names, [part.html(len(studies) > 1) for part in parts]))
         _remove_earlier(out, {file for part in parts for file in part.files})
-    except OSError as error:
-        raise InputError(f"cannot write to {out} ({error.strerror}); choose another --out.") from None
     return page
 
 

@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from continual_crust.data import Dataset, Stream
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, told_if_unwritable
 from continual_crust.evaluation import accuracies, average_accuracy, forgetting, mean_purity, purity_per_class
 from continual_crust.models import build_model
 from continual_crust.randomness import seed_for
@@ -232,14 +232,12 @@ def prepare_folder(folder: Path, config: RunConfig, overwrite: bool) -> None:
         raise InputError(
             f"{folder} holds a run of other settings that was stopped; choose another --out or pass --overwrite."
         )
-    try:
+    with told_if_unwritable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "result.json").unlink(missing_ok=True)
         if has_result or not is_ours:
             (folder / CHECKPOINT).unlink(missing_ok=True)
         write_atomically(folder / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
-    except OSError as error:
-        raise InputError(f"cannot write to {folder} ({error.strerror}); choose another --out.") from None
 
 
 def _holds(folder: Path, config: RunConfig) -> bool:

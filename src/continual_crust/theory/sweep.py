@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from continual_crust.data import Noise, NoiseKind, load_dataset
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, told_if_unwritable
 from continual_crust.report.drawing import png
 from continual_crust.report.theory_figure import theory_figure
 from continual_crust.strategies import Training, strategy_named
@@ -72,10 +72,8 @@ def sweep(
     -------
     The JSON file.
     """
-    try:
+    with told_if_unwritable(out):
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write to {out} ({error.strerror}); choose another --out.") from None
     flipped = [_noise(NoiseKind.LABEL, level) for level in label_levels]
     perturbed = [_noise(NoiseKind.SALT_AND_PEPPER, level) for level in perturbed_levels]
     watched = {Noise(), *flipped[-1:], *perturbed[-1:]}
