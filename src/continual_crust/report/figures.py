@@ -32,8 +32,6 @@ from continual_crust.report.tables import by_method, percent
 from continual_crust.studies.memory import evenly
 from continual_crust.studies.result import RunResult, write_atomically
 
-__all__ = ["accuracy_matrix", "accuracy_over_experiences", "contact_sheet", "png", "purity_by_method", "save"]
-
 LEGEND_COLUMNS = 3
 
 
