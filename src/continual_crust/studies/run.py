@@ -22,8 +22,8 @@ from continual_crust.studies.result import RunResult, versions, write_atomically
 from continual_crust.studies.study import revision_of
 from continual_crust.tensor_tree import pack_tree, unpack_tree
 
-LEARNER, CHECKPOINT = "learner.safetensors", "checkpoint.safetensors"
-"""Files in a run's folder: the learner at its end, and where a run that is under way stands."""
+CONFIG, LEARNER, CHECKPOINT = "config.yaml", "learner.safetensors", "checkpoint.safetensors"
+"""Files in a run's folder: what it is, the learner at its end, and where a run that is under way stands."""
 
 
 @dataclass(frozen=True)
@@ -187,9 +187,14 @@ def _told_as_unusable(path: Path) -> Iterator[None]:
         raise InputError(f"{path} is not a learner of this configuration ({reason}); run it again.") from None
 
 
+def write_config(folder: Path, config: RunConfig) -> None:
+    """Store the configuration of the run in a folder."""
+    write_atomically(folder / CONFIG, yaml.safe_dump(config.as_dict(), sort_keys=False))
+
+
 def read_config(folder: Path) -> RunConfig:
     """The configuration of the run in a folder."""
-    path = folder / "config.yaml"
+    path = folder / CONFIG
     try:
         plain = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError:
@@ -237,7 +242,7 @@ def prepare_folder(folder: Path, config: RunConfig, overwrite: bool) -> None:
         (folder / "result.json").unlink(missing_ok=True)
         if has_result or not is_ours:
             (folder / CHECKPOINT).unlink(missing_ok=True)
-        write_atomically(folder / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
+        write_config(folder, config)
 
 
 def _holds(folder: Path, config: RunConfig) -> bool:

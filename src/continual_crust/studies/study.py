@@ -117,11 +117,16 @@ def check_settings_read(method: type[Strategy], selection: Mapping[str, Any]) ->
     if not method.remembers:
         raise InputError(f"method '{method.name}' keeps no memory that a selector could choose; leave it out.")
     selector = str(selection.get("name", method.default_selector.name))
-    unread = sorted(set(selection) - {"name"} - SETTINGS_READ.get(selector, SELECTOR_FIELDS))
+    unread = sorted(set(selection) - settings_read(selector))
     if unread:
         raise InputError(
             f"the selector '{selector}' does not read {unread[0]}; leave it out or choose another selector."
         )
+
+
+def settings_read(selector: str) -> set[str]:
+    """The fields of ``SelectorConfig`` that matter to a selector, its name among them."""
+    return {"name"} | SETTINGS_READ.get(selector, SELECTOR_FIELDS)
 
 
 def revision_of(method: str) -> str:
@@ -136,11 +141,11 @@ def run_id(config: RunConfig, revision: str | None = None) -> str:
     Settings that the run's selector does not read are left out, so that finding better ones for one method changes no
     run of another. `revision` is that of an earlier result; by default the present one.
     """
-    used = SETTINGS_READ.get(config.selector.name, SELECTOR_FIELDS)
+    used = settings_read(config.selector.name)
     plain = config.as_dict()
     everything = {
         **plain,
-        "selector": {name: value for name, value in plain["selector"].items() if name == "name" or name in used},
+        "selector": {name: value for name, value in plain["selector"].items() if name in used},
         "revision": revision or revision_of(config.method),
         "salt_and_pepper": [PERTURBED_PIXELS, BLEND],
     }
