@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,7 +55,7 @@ def theory(
         return
     from continual_crust.data import load_dataset
     from continual_crust.devices import choose_device
-    from continual_crust.studies.result import write_atomically
+    from continual_crust.studies.result import write_json
     from continual_crust.studies.run import load_run, read_config
     from continual_crust.theory import theory_report
     from continual_crust.theory.printing import print_report
@@ -71,7 +70,7 @@ def theory(
     target = out or folder
     with told_if_unwritable(target):
         target.mkdir(parents=True, exist_ok=True)
-        write_atomically(target / "theory.json", json.dumps(measured.as_dict(), indent=1, allow_nan=False) + "\n")
+        write_json(target / "theory.json", measured.as_dict())
     console.print(Text.assemble(("written to ", "dim"), str(target / "theory.json")), soft_wrap=True)
 
 
