@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -23,6 +23,9 @@ from continual_crust.strategies.training import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.paper import paper_tables
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 REVISION = 3
 """Raised whenever the same configuration would come to another result than before, by more than rounding, so that old
@@ -156,10 +159,14 @@ def run_id(config: RunConfig, revision: str | None = None) -> str:
 
 def shipped_studies() -> dict[str, Study]:
     """The studies that come with the package, by id."""
+    return {name: parse_study(file.read_text("utf-8"), file.name) for name, file in _shipped_files().items()}
+
+
+def _shipped_files() -> dict[str, Traversable]:
+    """By id; each file is named after its study."""
     folder = resources.files("continual_crust.studies") / "files"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
-    studies = [parse_study(file.read_text(encoding="utf-8"), file.name) for file in files]
-    return {study.id: study for study in studies}
+    return {file.name.removesuffix(".yaml"): file for file in files}
 
 
 def find_study(name: str) -> tuple[Study, str]:
@@ -171,10 +178,11 @@ def find_study(name: str) -> tuple[Study, str]:
         except (OSError, UnicodeDecodeError):
             raise InputError(f"cannot read the study {path}; give a YAML file or one of `study list`.") from None
         return parse_study(text, str(path)), text
-    known = shipped_studies()
-    if name not in known:
-        raise unknown_name("study", name, known)
-    return known[name], (resources.files("continual_crust.studies") / "files" / f"{name}.yaml").read_text("utf-8")
+    files = _shipped_files()
+    if name not in files:
+        raise unknown_name("study", name, files)
+    text = files[name].read_text("utf-8")
+    return parse_study(text, files[name].name), text
 
 
 def parse_study(text: str, source: str) -> Study:
