@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
+from continual_crust.cli_printing import console, tell_where
 from continual_crust.errors import InputError, told_if_unwritable
-
-console = Console()
 
 
 def report(
@@ -25,7 +22,7 @@ def report(
 
     with console.status("writing the report"):
         page = write_report(folder, out)
-    console.print(Text.assemble(("open ", "dim"), str(page), (" in a browser", "dim")), soft_wrap=True)
+    tell_where("open ", page, " in a browser")
 
 
 def theory(
@@ -71,7 +68,7 @@ def theory(
     with told_if_unwritable(target):
         target.mkdir(parents=True, exist_ok=True)
         write_json(target / "theory.json", measured.as_dict())
-    console.print(Text.assemble(("written to ", "dim"), str(target / "theory.json")), soft_wrap=True)
+    tell_where("written to ", target / "theory.json")
 
 
 def _sweep(out: Path, workers: int | None) -> None:
@@ -81,7 +78,7 @@ def _sweep(out: Path, workers: int | None) -> None:
     with _bar() as advance:
         path = sweep(out, advance, workers=workers)
     print_sweep(path, console)
-    console.print(Text.assemble(("written to ", "dim"), f"{path}, .png and .md"), soft_wrap=True)
+    tell_where("written to ", f"{path}, .png and .md")
 
 
 @contextmanager
