@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
@@ -53,6 +53,15 @@ def told_if_unwritable(path: Path, option: str = "--out") -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"cannot write to {path} ({error.strerror}); choose another {option}.") from None
+
+
+def first_few(names: Sequence[str], most: int) -> str:
+    """Names for a sentence, where there may be too many of them for one.
+
+    >>> first_few(["cat", "dog", "fox"], 2)
+    'cat, dog, …'
+    """
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
 def told_name(setting: str) -> str:
