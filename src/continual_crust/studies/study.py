@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,7 +158,8 @@ def run_id(config: RunConfig, revision: str | None = None) -> str:
     return f"{config.dataset}-{config.method}-{noise}-k{config.training.memory_per_class}-s{config.seed}-{digest}"
 
 
-def shipped_studies() -> dict[str, Study]:
+@cache
+def shipped_studies() -> Mapping[str, Study]:
     """The studies that come with the package, by id."""
     return {name: parse_study(file.read_text("utf-8"), file.name) for name, file in _shipped_files().items()}
 
