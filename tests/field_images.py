@@ -1,4 +1,4 @@
-"""Folders of small images, and the command line in this process: shared by the tests of `continual_crust.field`."""
+"""Folders of small images, and the command line in this process."""
 
 from __future__ import annotations
 

@@ -700,7 +700,6 @@ def places_of(state: Path, image: np.ndarray) -> dict[str, tuple[int, bool]]:
 
 def test_the_last_word_about_an_image_holds(
     state: Path,
-    made: tuple[Path, Path],
     digits: Dataset,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

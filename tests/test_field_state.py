@@ -90,7 +90,7 @@ def test_a_damaged_generation_is_passed_over_with_a_sentence(name: str, damage: 
     assert ContinualLearner.load(state, device="cpu").classes_.tolist() == ["a", "b"]
 
 
-def test_learning_on_after_damage_keeps_the_good_generation(state: Path, digits: Dataset) -> None:
+def test_learning_on_after_damage_keeps_the_good_generation(state: Path) -> None:
     (state / "generations" / "000002" / "manifest.json").write_text("{}")
     learner = ContinualLearner.load(state, device="cpu")
     learner.save(state)

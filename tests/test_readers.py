@@ -144,7 +144,7 @@ def run(few_digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @some
 @given(data=st.data())
-def test_any_configuration_is_one_or_one_sentence(run: Path, tmp_path: Path, data: st.DataObject) -> None:
+def test_any_configuration_is_one_or_one_sentence(tmp_path: Path, data: st.DataObject) -> None:
     whole = CONFIG.as_dict()
     text = data.draw(changed(whole).map(yaml.safe_dump).map(str.encode) | damaged(yaml.safe_dump(whole).encode()))
     (tmp_path / "config.yaml").write_bytes(text)

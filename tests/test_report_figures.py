@@ -17,16 +17,12 @@ from continual_crust.data.noise import Noise
 from continual_crust.data.sources import load_dataset
 from continual_crust.data.stream import Stream
 from continual_crust.errors import InputError
-from continual_crust.report.figures import (
-    accuracy_matrix,
-    accuracy_over_experiences,
-    png,
-    purity_by_method,
-    save,
-)
-from continual_crust.report.run_figures import memory_by_class, write_run_figures
+from continual_crust.report.drawing import png
+from continual_crust.report.figures import accuracy_matrix, accuracy_over_experiences, purity_by_method, save
+from continual_crust.report.run_figures import write_run_figures
 from continual_crust.report.styles import WRONG, style_of
 from continual_crust.report.tables import percent, summary_table
+from continual_crust.studies.memory import memory_by_class
 from continual_crust.studies.result import RunResult
 from continual_crust.studies.run import FinishedRun
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from continual_crust.errors import InputError
-from continual_crust.report.figures import contact_sheet, png
+from continual_crust.report.drawing import png
+from continual_crust.report.figures import contact_sheet
 from continual_crust.report.mosaic import FRAME, GAP, ROW_GAP, mosaic
 from continual_crust.report.styles import WRONG
 from continual_crust.studies.memory import SIDE, evenly

@@ -15,7 +15,7 @@ from continual_crust.report.study_data import read_studies
 from continual_crust.report.study_tables import as_csv, as_latex, as_markdown, study_tables
 from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.studies.defaults import defaults_for
-from continual_crust.studies.paper import paper_settings, paper_table, paper_tables, paper_value
+from continual_crust.studies.paper import paper_settings, paper_table, paper_tables
 from continual_crust.studies.study import find_study, parse_study
 from test_report_study_data import config, result_of, write_run, write_study
 
@@ -331,10 +331,10 @@ def test_hostile_names_stay_names(study):
 
 def test_the_papers_numbers_are_all_there():
     assert len(paper_tables()) == 13
-    assert paper_value("main_label_0.5", "cosine_crust", 0.5, "forgetting", "mstar") == (0.0, 0.05)
-    assert paper_value("cifar10_label_300", "joint", 0.1, "accuracy") is None
-    assert paper_value("fashionmnist_purity_uniform", "replay", 0.3, "purity") == (0.7, 0.04)
-    assert paper_value("mnist_label_300", "icarl", 0.0, "forgetting") == (-0.09, 0.06)
+    assert paper_table("main_label_0.5").value("cosine_crust", 0.5, "forgetting", "mstar") == (0.0, 0.05)
+    assert paper_table("cifar10_label_300").value("joint", 0.1, "accuracy") is None
+    assert paper_table("fashionmnist_purity_uniform").value("replay", 0.3, "purity") == (0.7, 0.04)
+    assert paper_table("mnist_label_300").value("icarl", 0.0, "forgetting") == (-0.09, 0.06)
     for name in paper_tables():
         table = paper_table(name)
         for method in table.methods:

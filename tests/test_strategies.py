@@ -549,7 +549,7 @@ def test_gradients_may_be_switched_off_around_learning(off, few_digits: Dataset)
 
 
 @pytest.mark.parametrize("state", [{}, "of another network"])
-def test_the_state_of_another_network_is_told(state: object, few_digits: Dataset) -> None:
+def test_the_state_of_another_network_is_told(state: object) -> None:
     saved = state if isinstance(state, dict) else strategy_named("crust")(flat(64, outputs=7), QUICK).state()
     with pytest.raises(InputError, match="the state is not of a network like this one"):
         strategy_named("crust")(flat(64), QUICK).restore(saved)

@@ -22,6 +22,7 @@ from continual_crust.studies.folder import StudyFolder, claimed
 from continual_crust.studies.result import RunResult, write_atomically
 from continual_crust.studies.study import find_study, parse_study
 from continual_crust.studies.work import Workplace, _meanwhile, work_on
+from field_images import command
 
 SMALL = """\
 id: small
@@ -60,14 +61,6 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, o
     return measured(path)
 
 
-def study_command(*arguments: object, cwd: Path) -> list[str]:
-    return [sys.executable, "-m", "continual_crust.cli", "study", *map(str, arguments)]
-
-
-def in_environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "160"}
-
-
 def test_processes_give_the_results_of_one_by_one(folder: StudyFolder, reference) -> None:
     runs = list(folder.study.runs())
     events = list(local_engine(workers=2)(runs, Workplace(folder.path, device="cpu")))
@@ -81,11 +74,13 @@ def test_processes_give_the_results_of_one_by_one(folder: StudyFolder, reference
 def test_a_killed_study_goes_on_to_the_same_end(tmp_path: Path, reference) -> None:
     """SIGKILL to the whole process group at several moments, then once to the end."""
     (tmp_path / "small.yaml").write_text(SMALL)
-    command = study_command("run", "small.yaml", "--out", "out", "--workers", 1, "--device", "cpu", cwd=tmp_path)
+    options = ["--out", "out", "--workers", "1", "--device", "cpu"]
+    study = [sys.executable, "-m", "continual_crust.cli", "study", "run", "small.yaml", *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     killed = 0
     for seconds in (4.0, 4.6, 5.3):
         process = subprocess.Popen(
-            command, cwd=tmp_path, env=in_environment(), start_new_session=True, stdout=subprocess.DEVNULL
+            study, cwd=tmp_path, env=environment, start_new_session=True, stdout=subprocess.DEVNULL
         )
         time.sleep(seconds)
         if process.poll() is None:
@@ -93,7 +88,7 @@ def test_a_killed_study_goes_on_to_the_same_end(tmp_path: Path, reference) -> No
             killed += 1
         process.wait()
     assert killed
-    done = subprocess.run(command, cwd=tmp_path, env=in_environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(study, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert measured(tmp_path / "out" / "small") == reference
 
@@ -226,23 +221,22 @@ def test_damaged_files_cost_only_the_time_to_make_them_again(folder: StudyFolder
     assert measured(folder.path)[target.name] == reference[target.name]
 
 
-def test_shards_cover_the_study_once(tmp_path: Path) -> None:
-    (tmp_path / "small.yaml").write_text(SMALL)
+def test_shards_cover_the_study_once(
+    tmp_path: Path, reference, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("small.yaml").write_text(SMALL)
+    run = ("study", "run", "small.yaml", "--out", "out", "--workers", 1, "--device", "cpu", "--shard")
     for shard in ("1/2", "2/2"):
-        command = study_command("run", "small.yaml", "--out", "out", "--shard", shard, "--device", "cpu", cwd=tmp_path)
-        done = subprocess.run(command, cwd=tmp_path, env=in_environment(), capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert "2 runs, 0 done, 2 to do" in done.stdout
-    assert len(measured(tmp_path / "out" / "small")) == 4
+        assert command(monkeypatch, *run, shard) == 0
+        assert "2 runs, 0 done, 2 to do" in capsys.readouterr().out
+    assert measured(tmp_path / "out" / "small") == reference
     for shard in ("0/2", "3/2", "x"):
-        command = study_command("run", "small.yaml", "--out", "out", "--shard", shard, cwd=tmp_path)
-        done = subprocess.run(command, cwd=tmp_path, env=in_environment(), capture_output=True, text=True, check=False)
-        assert done.returncode == 2
-        assert "--shard" in done.stderr
+        assert command(monkeypatch, *run, shard) == 2
+        assert "--shard" in capsys.readouterr().err
 
-    command = study_command("status", "out/small", cwd=tmp_path)
-    done = subprocess.run(command, cwd=tmp_path, env=in_environment(), capture_output=True, text=True, check=True)
-    assert "replay" in done.stdout
+    assert command(monkeypatch, "study", "status", "out/small") == 0
+    assert "replay" in capsys.readouterr().out
 
 
 def test_tensorboard_scalars_are_written(folder: StudyFolder) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from continual_crust import cli, cli_report
+from continual_crust import cli_report
 from continual_crust.theory.jacobian import MEMORY
 from continual_crust.theory.learner import MOST_SAMPLES
+from field_images import command
 
 QUICK = [
     "--phase1-epochs",
@@ -25,13 +26,6 @@ QUICK = [
     "--classes-per-experience",
     "5",
 ]
-
-
-def command(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
-    monkeypatch.setattr("sys.argv", ["continual-crust", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    return int(stopped.value.code or 0)
 
 
 @pytest.fixture(scope="module")

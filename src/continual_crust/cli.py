@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from continual_crust import __version__, cli_demo, cli_learn, cli_report, cli_review, cli_state, cli_study
-from continual_crust.cli_printing import print_results
+from continual_crust.cli_printing import console, print_results, tell_where
 from continual_crust.errors import InputError, trouble_of_the_machine, unknown_name
 from continual_crust.process_memory import keep_freed_memory
 
@@ -36,7 +36,6 @@ app.command()(cli_review.review)
 app.command()(cli_report.report)
 app.command()(cli_report.theory)
 app.command()(cli_demo.demo)
-console = Console()
 
 DATA = "Data and noise"
 TRAINING = "Training (defaults: the paper's table for the data set)"
@@ -243,7 +242,7 @@ def run(
         finished.result.write(folder / "result.json")  # after all others: it is what makes a run finished
         checkpoint.unlink(missing_ok=True)
     print_results([finished.result])
-    console.print(Text.assemble(("written to ", "dim"), str(folder)), soft_wrap=True)
+    tell_where("written to ", folder)
 
 
 @app.command()

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from continual_crust.cli_printing import console, print_results
+from continual_crust.cli_printing import console, print_results, tell_where
 
 
 def demo(
@@ -60,6 +59,4 @@ def demo(
             bar.advance(overall)
     page = write_demo_page(runs, out)
     print_results([run.result for run in runs])
-    console.print(
-        Text.assemble(("open ", "dim"), str(page), (" to see what each method remembered", "dim")), soft_wrap=True
-    )
+    tell_where("open ", page, " to see what each method remembered")

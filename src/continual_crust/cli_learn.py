@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from continual_crust.cli_printing import console, counted, new_table, printable, say, warn
-from continual_crust.errors import InputError, unknown_name
+from continual_crust.errors import InputError, first_few, unknown_name
 
 if TYPE_CHECKING:
     from continual_crust.field.folder import Skipped
@@ -213,7 +213,7 @@ def _print_reviewed(outcome: Outcome) -> None:
     else:
         say("The review says nothing new.")
     if outcome.unreachable:
-        names = ", ".join(outcome.unreachable[:3]) + (", …" if len(outcome.unreachable) > 3 else "")
+        names = first_few(outcome.unreachable, 3)
         it, stays = ("it", "stays") if len(outcome.unreachable) == 1 else ("they", "stay")
         say(
             f"{_images(len(outcome.unreachable))} no longer where {it} came from, so {it} {stays} out: {names}. If the "

@@ -32,6 +32,11 @@ def say(sentence: str) -> None:
     console.print(Text(printable(sentence)), soft_wrap=True)
 
 
+def tell_where(before: str, place: object, after: str = "") -> None:
+    """Name a file or folder, which stands out between the words."""
+    console.print(Text.assemble((before, "dim"), str(place), (after, "dim")), soft_wrap=True)
+
+
 def warn(sentence: str) -> None:
     print(printable(sentence), file=sys.stderr)
 

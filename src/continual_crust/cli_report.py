@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
-from continual_crust.errors import InputError
-
-console = Console()
+from continual_crust.cli_printing import console, tell_where
+from continual_crust.errors import InputError, told_if_unwritable
 
 
 def report(
@@ -26,7 +22,7 @@ def report(
 
     with console.status("writing the report"):
         page = write_report(folder, out)
-    console.print(Text.assemble(("open ", "dim"), str(page), (" in a browser", "dim")), soft_wrap=True)
+    tell_where("open ", page, " in a browser")
 
 
 def theory(
@@ -56,7 +52,7 @@ def theory(
         return
     from continual_crust.data import load_dataset
     from continual_crust.devices import choose_device
-    from continual_crust.studies.result import write_atomically
+    from continual_crust.studies.result import write_json
     from continual_crust.studies.run import load_run, read_config
     from continual_crust.theory import theory_report
     from continual_crust.theory.printing import print_report
@@ -69,12 +65,10 @@ def theory(
         measured = theory_report(finished, most_samples=samples, memory=memory << 20, on_progress=advance)
     print_report(measured, console)
     target = out or folder
-    try:
+    with told_if_unwritable(target):
         target.mkdir(parents=True, exist_ok=True)
-        write_atomically(target / "theory.json", json.dumps(measured.as_dict(), indent=1, allow_nan=False) + "\n")
-    except OSError as error:
-        raise InputError(f"cannot write to {target} ({error.strerror}); choose another --out.") from None
-    console.print(Text.assemble(("written to ", "dim"), str(target / "theory.json")), soft_wrap=True)
+        write_json(target / "theory.json", measured.as_dict())
+    tell_where("written to ", target / "theory.json")
 
 
 def _sweep(out: Path, workers: int | None) -> None:
@@ -84,7 +78,7 @@ def _sweep(out: Path, workers: int | None) -> None:
     with _bar() as advance:
         path = sweep(out, advance, workers=workers)
     print_sweep(path, console)
-    console.print(Text.assemble(("written to ", "dim"), f"{path}, .png and .md"), soft_wrap=True)
+    tell_where("written to ", f"{path}, .png and .md")
 
 
 @contextmanager

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
+from continual_crust.cli_printing import console, tell_where
 from continual_crust.errors import InputError, unknown_name
 
 FORMATS = {"html": (".html", ".htm"), "csv": (".csv",)}
 """With the suffixes of their files."""
-console = Console()
 
 
 def review(
@@ -65,7 +63,7 @@ def review(
         return
     with console.status("writing the page"):
         write_review_page(generation, state, page, most)
-    console.print(Text.assemble(("open ", "dim"), str(page), (" in a browser", "dim")), soft_wrap=True)
+    tell_where("open ", page, " in a browser")
     if _has_screen() if show is None else show:
         import webbrowser
 

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import TaskID
 from rich.table import Table
 from rich.text import Text
 
-from continual_crust.cli_printing import counted
+from continual_crust.cli_printing import console, counted, tell_where
 from continual_crust.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ app = typer.Typer(
     help="Run many configurations and keep what came out: list, show, run, status, collect, tables.",
     no_args_is_help=True,
 )
-console = Console()
 Name = Annotated[str, typer.Argument(help="Id of a shipped study (see `study list`) or the path of a study file.")]
 Folder = Annotated[Path, typer.Option("--out", help="Folder in which every study has a folder of its own.")]
 
@@ -296,7 +294,7 @@ def _show_samples(study: Study, text: str, path: Path, data_root: Path | None, d
             continue
         picture = StudyFolder.create(path, study, text).path / f"samples-{name}.png"
         save(sample_sheet(dataset), picture)
-        console.print(Text.assemble(("written to ", "dim"), str(picture)), soft_wrap=True)
+        tell_where("written to ", picture)
     if missing:
         raise InputError(f"{len(missing)} of {len(study.datasets)} data sets could not be read; see above.")
 

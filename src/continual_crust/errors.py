@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 
@@ -42,6 +44,24 @@ def trouble_of_the_machine(error: BaseException) -> str | None:
         what = f"read or write {error.filename}" if error.filename else "write"
         return f"cannot {what} ({error.strerror}); make room or mend permissions, and repeat."
     return None
+
+
+@contextmanager
+def told_if_unwritable(path: Path, option: str = "--out") -> Iterator[None]:
+    """Turn the operating system's refusal to write into one sentence: which path, why, and the option to change."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot write to {path} ({error.strerror}); choose another {option}.") from None
+
+
+def first_few(names: Sequence[str], most: int) -> str:
+    """Names for a sentence, where there may be too many of them for one.
+
+    >>> first_few(["cat", "dog", "fox"], 2)
+    'cat, dog, …'
+    """
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
 def told_name(setting: str) -> str:

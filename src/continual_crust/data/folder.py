@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from continual_crust.data.images import Header, decode, depth_of, survey
+from continual_crust.data.images import Header, decode, depth_of, most_common_size, survey
 from continual_crust.data.loading import Request, assemble, locate, told_as
 from continual_crust.data.samples import Dataset
 from continual_crust.errors import InputError
@@ -116,7 +115,4 @@ def _common_size(headers: Sequence[Header], train_count: int, request: Request) 
     if request.crop:
         side = min(LARGEST_SIDE, *(min(header.width, header.height) for header in headers))
         return side, side
-    sizes = Counter((header.width, header.height) for header in headers[:train_count])
-    width, height = sizes.most_common(1)[0][0]
-    scale = min(1.0, LARGEST_SIDE / max(width, height))
-    return max(1, round(width * scale)), max(1, round(height * scale))
+    return most_common_size(((header.width, header.height) for header in headers[:train_count]), LARGEST_SIDE)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,6 +105,17 @@ def is_grey(image: Image) -> bool:
 def is_deep(image: Image) -> bool:
     """Whether an image's pixels may have more than eight bits."""
     return image.mode.startswith("I")
+
+
+def most_common_size(sizes: Iterable[tuple[int, int]], largest: int) -> tuple[int, int]:
+    """The width and height that most images have, scaled down until no side is longer than `largest`.
+
+    >>> most_common_size([(40, 30), (400, 300), (400, 300)], largest=100)
+    (100, 75)
+    """
+    width, height = Counter(sizes).most_common(1)[0][0]
+    scale = min(1.0, largest / max(width, height))
+    return max(1, round(width * scale)), max(1, round(height * scale))
 
 
 def depth_of(images: Sequence[Path | Image]) -> tuple[int, int]:

@@ -44,7 +44,7 @@ def locate(folders: Sequence[Path], names: Sequence[str], remedy: str, endings: 
     MissingData
         Naming a file that is absent from the folder that comes nearest.
     """
-    nearest: list[Path] = []
+    nearest = 0
     absent, where = names[0], ", ".join(map(str, folders))
     for folder in folders:
         found = {
@@ -55,8 +55,8 @@ def locate(folders: Sequence[Path], names: Sequence[str], remedy: str, endings: 
         }
         if len(found) == len(names):
             return [found[name] for name in names]
-        if len(found) > len(nearest):
-            nearest = list(found.values())
+        if len(found) > nearest:
+            nearest = len(found)
             absent, where = next(name for name in names if name not in found), str(folder)
     raise MissingData(f"there is no '{absent}' in {where}; {remedy}.")
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from continual_crust.data.samples import Samples
 from continual_crust.devices import choose_device
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, first_few
 from continual_crust.field.generation import FORMAT, VERSION, Damaged, Generation, seen_file
 from continual_crust.field.growth import with_head
 from continual_crust.field.inputs import Label
@@ -88,7 +88,7 @@ class FieldLearner:
         """A class's place in all lists."""
         if label in self.labels:
             return self.labels.index(label)
-        known = ", ".join(map(repr, self.labels[:10])) + (", …" if len(self.labels) > 10 else "")
+        known = first_few([*map(repr, self.labels)], 10)
         raise InputError(f"class {label!r} was never learned; known: {known or 'none yet'}.")
 
     def rename(self, old: Label, new: Label) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from continual_crust.data.folder import visible
-from continual_crust.data.images import FULL_DEPTH, decode, depth_of, survey
+from continual_crust.data.images import FULL_DEPTH, decode, depth_of, most_common_size, survey
 from continual_crust.data.loading import Bytes
 from continual_crust.errors import InputError
 from continual_crust.field.seen import digest_of, thumbnail_of
@@ -62,8 +61,7 @@ class Form:
     @classmethod
     def of(cls, settings: Settings) -> Form:
         """The form of a learner's images."""
-        depth = settings.depth
-        return cls(settings.channels, settings.height, settings.width, settings.crop, depth)
+        return cls(*settings.image_shape, settings.crop, settings.depth)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -157,7 +155,7 @@ def form_of(files: Sequence[ImageFile], side: int | None, largest: int, crop: bo
     crop
         Whether images are cut to their size; then it is the largest square that all of them have.
     """
-    sizes: Counter[tuple[int, int]] = Counter()
+    sizes: list[tuple[int, int]] = []
     colour, deep = False, []
     for number, file in enumerate(files, start=1):
         try:
@@ -166,7 +164,7 @@ def form_of(files: Sequence[ImageFile], side: int | None, largest: int, crop: bo
             continue
         finally:
             on_progress("looking at sizes", number, len(files))
-        sizes[header.width, header.height] += 1
+        sizes.append((header.width, header.height))
         colour |= header.colour
         deep += [file.path] if header.deep else []
     if not sizes:
@@ -176,9 +174,7 @@ def form_of(files: Sequence[ImageFile], side: int | None, largest: int, crop: bo
     elif crop:
         width = height = min(largest, *(min(size) for size in sizes))
     else:
-        width, height = sizes.most_common(1)[0][0]
-        scale = min(1.0, largest / max(width, height))
-        width, height = max(1, round(width * scale)), max(1, round(height * scale))
+        width, height = most_common_size(sizes, largest)
     return Form(3 if colour else 1, height, width, crop, depth_of(deep))
 
 

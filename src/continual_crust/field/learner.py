@@ -23,6 +23,7 @@ from continual_crust.field.seen import Seen, digest_of, thumbnail_of
 from continual_crust.field.settings import OWN_MODEL, Settings, selector_settings
 from continual_crust.field.state import StateFolder
 from continual_crust.field.strategy import FieldCrust
+from continual_crust.models import checked_module
 from continual_crust.selection.noise_share import NoiseEstimate
 from continual_crust.selection.selectors import SelectorConfig
 
@@ -289,7 +290,7 @@ class ContinualLearner:
             ``auto``, ``cpu`` or ``cuda``.
         """
         if model is not None:
-            _checked_module(model)
+            checked_module(model)
         return cls.of_generation(StateFolder(Path(path)).newest(), model, device)
 
     @classmethod
@@ -321,7 +322,7 @@ class ContinualLearner:
         return self._core, self._core.strategy
 
     def _module(self) -> nn.Module | None:
-        return None if isinstance(self.model, str) else _checked_module(self.model)
+        return None if isinstance(self.model, str) else checked_module(self.model)
 
     def _asked(self) -> Settings:
         """What the constructor was given, checked."""
@@ -339,9 +340,3 @@ class ContinualLearner:
             batch_size=self.batch_size,
             seed=self.seed,
         )
-
-
-def _checked_module(model: nn.Module) -> nn.Module:
-    if not isinstance(model, nn.Module):
-        raise InputError(f"model is {model!r}; give a module, not its class or name.")
-    return model

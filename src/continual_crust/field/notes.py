@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from continual_crust.data.folder import visible
 from continual_crust.data.images import survey, used_depth
+from continual_crust.errors import first_few
 from continual_crust.field.core import FieldLearner
 from continual_crust.field.folder import Form, ImageFile, class_name, shown
 from continual_crust.field.inputs import Label
@@ -121,7 +122,7 @@ def folders_of_known_classes(learner: FieldLearner, folder: Path, label: str) ->
     found = [name for entry in visible(folder) if entry.is_dir() and (name := class_name(entry.name)) in known]
     if not found:
         return []
-    names = ", ".join(found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
+    names = first_few(found, SHOWN)
     return [f"{folder} has folders named after known classes ({names}); without --label they are learned as those."]
 
 
@@ -141,7 +142,7 @@ def classes_one_folder_deeper(learner: FieldLearner, folder: Path, files: Sequen
     if not inner:
         return []
     found = list(dict.fromkeys(map(shown, inner)))
-    names = ", ".join(found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
+    names = first_few(found, SHOWN)
     return [
         f"images lie in folders inside class folders ({names}); if those are the classes, {_way_back(learner)}, and "
         f"give {shown(folder / inner[0].parent)} instead."
@@ -184,7 +185,7 @@ def contradictions(
     if not found:
         return []
     count = "1 image is" if len(found) == 1 else f"{len(found)} images are"
-    names = ", ".join(found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
+    names = first_few(found, SHOWN)
     return [
         f"{count} also in another class, pixel by pixel, and cannot be both; say which is wrong in a review: {names}."
     ]

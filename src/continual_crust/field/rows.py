@@ -104,7 +104,7 @@ class RowSamples:
         labels: Tensor,
         ids: Tensor,
         device: torch.device,
-        on_fetch: Callable[[int], None] | None = None,
+        on_fetch: Callable[[int], None],
     ) -> None:
         self._rows, self._labels, self._ids, self._device = rows, labels, ids, device
         self._on_fetch = on_fetch
@@ -114,6 +114,5 @@ class RowSamples:
 
     def __getitem__(self, index: Tensor) -> Samples:
         index = index.cpu()
-        if self._on_fetch is not None:
-            self._on_fetch(len(index))
+        self._on_fetch(len(index))
         return Samples.of(self._rows.take(index), self._labels[index], self._ids[index]).to(self._device)

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from continual_crust.data.images import MOST_PIXELS
-from continual_crust.errors import InputError, told_name
+from continual_crust.errors import InputError, first_few, told_name
 from continual_crust.field import notes as notes_of
 from continual_crust.field.checkpoint import Checkpoint, lesson_key
 from continual_crust.field.core import FieldLearner, Incoming
@@ -119,9 +119,7 @@ class Session:
                     "a larger --cache-size would be faster."
                 )
             if label is None and (empty := empty_classes(folder, files, apart_from=state)):
-                notes.append(
-                    f"there is no file in {', '.join(empty[:3])}{', …' if len(empty) > 3 else ''}: no such class."
-                )
+                notes.append(f"there is no file in {first_few(empty, 3)}: no such class.")
             if label is None and (stray := stray_images(folder)):
                 lie, were, them = ("image lies", "was", "it") if stray == 1 else ("images lie", "were", "them")
                 notes.append(

@@ -3,6 +3,7 @@
 from continual_crust.models.last_layer import (
     check_takes,
     checked_head,
+    checked_module,
     checked_output,
     features_and_logits,
     last_linear,
@@ -14,6 +15,7 @@ __all__ = [
     "build_model",
     "check_takes",
     "checked_head",
+    "checked_module",
     "checked_output",
     "features_and_logits",
     "last_linear",

@@ -19,11 +19,16 @@ def last_linear(model: nn.Module) -> nn.Linear:
     return layers[-1]
 
 
-def checked_head(model: nn.Module) -> nn.Linear:
-    """The last layer of a network that anyone may have made, if it can be trained here."""
+def checked_module(model: nn.Module) -> nn.Module:
+    """A network, whatever its type hint promised."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model is {model!r}; give a module, not its class or name.")
-    head = last_linear(model)
+    return model
+
+
+def checked_head(model: nn.Module) -> nn.Linear:
+    """The last layer of a network that anyone may have made, if it can be trained here."""
+    head = last_linear(checked_module(model))
     if is_lazy(head.weight):
         raise InputError(
             f"the last layer of {type(model).__name__} does not know its sizes yet; run the network on one batch of "

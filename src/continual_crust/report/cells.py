@@ -19,7 +19,7 @@ from continual_crust.strategies import STRATEGIES
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.paper import PaperTable
 from continual_crust.studies.result import RunResult
-from continual_crust.studies.study import SELECTOR_FIELDS, SETTINGS_READ, run_id
+from continual_crust.studies.study import run_id, settings_read
 
 ROUNDING = 0.005
 """The paper prints two digits; half of the last one is allowed for before a number counts as outside."""
@@ -250,11 +250,10 @@ def _column(config: RunConfig) -> Column:
 def _flat(config: RunConfig) -> dict[str, Any]:
     """Every field but the seed and what a column tells, by its dotted name."""
     flat: dict[str, Any] = {}
-    unread = SELECTOR_FIELDS - {"name"} - SETTINGS_READ.get(config.selector.name, SELECTOR_FIELDS)
+    read = settings_read(config.selector.name)
     for name, value in config.as_dict().items():
         if isinstance(value, Mapping):
-            left_out = unread if name == "selector" else set()
-            flat |= {f"{name}.{inner}": item for inner, item in value.items() if inner not in left_out}
+            flat |= {f"{name}.{inner}": item for inner, item in value.items() if name != "selector" or inner in read}
         elif name not in ("seed", "dataset", "method", "noise"):
             flat[name] = value
     flat["method"] = config.method

@@ -23,7 +23,7 @@ def learned(matrix: Floats) -> npt.NDArray[np.bool_]:
 def seen_so_far(result: RunResult) -> Floats:
     """Mean accuracy on the experiences learned, after each. What has no test images does not count."""
     matrix = matrix_of(result)
-    return _mean(matrix, learned(matrix))
+    return mean_over_runs(np.where(learned(matrix), matrix, np.nan).T)
 
 
 def forgotten_so_far(result: RunResult) -> Floats:
@@ -52,8 +52,3 @@ def mean_over_runs(values: Floats) -> Floats:
     count = known.sum(axis=0)
     mean: Floats = np.where(known, values, 0).sum(axis=0) / np.where(count, count, np.nan)
     return mean
-
-
-def _mean(values: Floats, chosen: npt.NDArray[np.bool_]) -> Floats:
-    """Mean of each row over the columns chosen."""
-    return mean_over_runs(np.where(chosen, values, np.nan).T)

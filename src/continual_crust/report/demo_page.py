@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 
 import pandas as pd
 from torch import Tensor
 
 from continual_crust.data.noise import Noise, NoiseKind
-from continual_crust.report.figures import accuracy_over_experiences, contact_sheet, png, purity_by_method
+from continual_crust.report.drawing import png
+from continual_crust.report.figures import accuracy_over_experiences, contact_sheet, purity_by_method
+from continual_crust.report.markup import image, text
 from continual_crust.report.page_style import CSS
-from continual_crust.report.run_figures import memory_by_class
 from continual_crust.report.styles import style_of
 from continual_crust.report.tables import by_method, percent, summary_table
+from continual_crust.studies.memory import memory_by_class
 from continual_crust.studies.result import RunResult, write_atomically
 from continual_crust.studies.run import FinishedRun
 
@@ -123,9 +123,9 @@ def _page(runs: Sequence[DemoRun], sheets: Sequence[str], figures: Sequence[str]
 </head>
 <body>
 <main>
-<h1>{_text(headline(runs))}</h1>
-<p>{sum(map(len, first.experiences))} classes of <em>{_text(first.dataset)}</em> are learned one after
-another while {_text(damage)}. All that a method sees again of a class is what it keeps of it. {averaged}Below
+<h1>{text(headline(runs))}</h1>
+<p>{sum(map(len, first.experiences))} classes of <em>{text(first.dataset)}</em> are learned one after
+another while {text(damage)}. All that a method sees again of a class is what it keeps of it. {averaged}Below
 is what each keeps with seed {first.seed}, a row for each class. A <span class="wrong">red frame</span> means:
 {_what_is_wrong(noise)}.</p>
 <section class="side" aria-label="What each method keeps">
@@ -136,12 +136,12 @@ is what each keeps with seed {first.seed}, a row for each class. A <span class="
 <p class="soft">{spread}Clean memory: share that is undamaged and rightly labelled, mean over classes.
 Accuracy: on clean test images after the last experience, mean over experiences.
 Forgetting: accuracy lost since an experience was learned, mean over all pairs of an earlier and a later one;
-negative is a gain. Time: training and selection on {_text(first.device)}.</p>
+negative is a gain. Time: training and selection on {text(first.device)}.</p>
 <section class="side" aria-label="Figures">
 {"".join(f"<figure>{figure}</figure>" for figure in figures)}
 </section>
 <h2>What is seen here</h2>
-<p>Replay draws its memory at random, so {_text(chance)} of it can be expected to be clean: the dashed line.
+<p>Replay draws its memory at random, so {text(chance)} of it can be expected to be clean: the dashed line.
 CRUST and CosineCRUST keep the samples whose gradients lie in the middle of their class, trusting that what is
 wrong lies apart. They are never told which samples are wrong; the frames were drawn afterwards, from the
 truth that only evaluation has. Whatever is wrong in a memory is learned again with every later class.</p>
@@ -149,7 +149,7 @@ truth that only evaluation has. Whatever is wrong in a memory is learned again w
 chance.</p>
 <h2>Do it again</h2>
 <p><code>continual-crust demo</code></p>
-<p class="soft">Made with {_text(software)}.</p>
+<p class="soft">Made with {text(software)}.</p>
 </main>
 </body>
 </html>
@@ -168,7 +168,7 @@ def _sheet(run: DemoRun, folder: Path) -> str:
     path = folder / f"memory_{re.sub(r'[^A-Za-z0-9_-]', '_', result.method)}.png"
     picture = _picture(path, png(contact_sheet(run.memory_images, run.is_clean, most_per_row=PER_ROW)), alt)
     count = f"{_what_is_wrong(Noise.parse(result.noise))}: {wrong} of {total} images"
-    caption = f"<strong>{_text(finding)}</strong><br>{_text(count)}"
+    caption = f"<strong>{text(finding)}</strong><br>{text(count)}"
     return f"<figure><figcaption>{caption}</figcaption>{picture}</figure>\n"
 
 
@@ -181,7 +181,7 @@ def _what_is_wrong(noise: Noise) -> str:
 def _picture(path: Path, data: bytes, alt: str) -> str:
     """Store a PNG and return it as an image that needs no file."""
     write_atomically(path, data)
-    return f'<img src="data:image/png;base64,{base64.b64encode(data).decode()}" alt="{escape(alt)}">'
+    return image("png", data, alt)
 
 
 def _table(summary: pd.DataFrame) -> str:
@@ -190,11 +190,11 @@ def _table(summary: pd.DataFrame) -> str:
     rows = []
     for row in summary.to_dict("records"):
         style = style_of(str(row["method"]))
-        cells = [_text(percent(row[name])) + _spread(row[f"{name}_std"]) for name in names]
+        cells = [text(percent(row[name])) + _spread(row[f"{name}_std"]) for name in names]
         cells.append(f"{row['seconds']:.1f} s")
         dot = f'<span class="dot" style="background:{style.colour}"></span>'
         data = "".join(f"<td>{cell}</td>" for cell in cells)
-        rows.append(f'<tr><th scope="row">{dot}{_text(style.label)}</th>{data}</tr>\n')
+        rows.append(f'<tr><th scope="row">{dot}{text(style.label)}</th>{data}</tr>\n')
     return f"""<div class="scroll"><table>
 <thead><tr>{head}</tr></thead>
 <tbody>
@@ -215,8 +215,3 @@ def _listed(summary: pd.DataFrame, measure: str) -> str:
 def _and(parts: Iterable[str]) -> str:
     *most, last = parts
     return f"{', '.join(most)} and {last}" if most else last
-
-
-def _text(text: str) -> str:
-    """Text for HTML, with numbers kept on one line with their percent signs."""
-    return escape(text).replace(" %", "&nbsp;%")

@@ -11,7 +11,7 @@ from continual_crust.data import SOURCES
 from continual_crust.strategies import options_of, strategy_named
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
-from continual_crust.studies.study import SELECTOR_FIELDS, SETTINGS_READ, shipped_studies
+from continual_crust.studies.study import settings_read, shipped_studies
 
 
 def departures(config: RunConfig) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def departures(config: RunConfig) -> dict[str, Any]:
     """
     method, found = strategy_named(config.method), dict[str, Any]()
     if method.remembers:
-        read = {"name"} | SETTINGS_READ.get(config.selector.name, SELECTOR_FIELDS)
+        read = settings_read(config.selector.name)
         changed = _differing(config.selector, asdict(method.default_selector))
         found |= {f"selector.{name}": value for name, value in changed.items() if name in read}
     usual = defaults_for(config.dataset, config.noise.kind, config.method).options if config.dataset in SOURCES else {}

@@ -29,11 +29,16 @@ def new_figure(width: float, height: float, grid: bool = True) -> tuple[Figure, 
     """A figure of its own, in inches, that pyplot does not know of."""
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
+    plain_axes(axes, grid)
+    return figure, axes
+
+
+def plain_axes(axes: Axes, grid: bool = True) -> None:
+    """Two sides of a frame, and faint lines behind what is drawn."""
     axes.spines[["top", "right"]].set_visible(False)
     if grid:
         axes.grid(color="#e4e4e4", linewidth=0.8)
         axes.set_axisbelow(True)
-    return figure, axes
 
 
 def percent_axis(axis: Axis, set_limits: Callable[[float, float], object], low: float = 0.0) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from continual_crust.data.noise import Noise
 from continual_crust.errors import InputError
-from continual_crust.report.curves import learned, seen_so_far
+from continual_crust.report.curves import learned, matrix_of, seen_so_far
 from continual_crust.report.drawing import (
     DPI,
     FAINT,
@@ -31,8 +31,6 @@ from continual_crust.report.styles import WRONG, style_of
 from continual_crust.report.tables import by_method, percent
 from continual_crust.studies.memory import evenly
 from continual_crust.studies.result import RunResult, write_atomically
-
-__all__ = ["accuracy_matrix", "accuracy_over_experiences", "contact_sheet", "png", "purity_by_method", "save"]
 
 LEGEND_COLUMNS = 3
 
@@ -107,7 +105,7 @@ def purity_by_method(results: Sequence[RunResult]) -> Figure:
 
 def accuracy_matrix(result: RunResult) -> Figure:
     """Accuracy on each experience after learning each; blank where an experience was still to come."""
-    matrix = np.array(result.accuracy_matrix, dtype=np.float64)
+    matrix = matrix_of(result)
     after, on = matrix.shape
     shown = np.where(learned(matrix), matrix, np.nan)
     # Beside a single experience there must still be room for its classes' names and the title.

@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from continual_crust.errors import InputError
+from continual_crust.errors import told_if_unwritable
 from continual_crust.field.folder import readable
 from continual_crust.field.generation import Generation
 from continual_crust.report.page_style import CSS
@@ -50,11 +50,9 @@ def write_review_page(generation: Generation, state: Path, page: Path, most: int
     """
     data = review_data(generation, most)
     html = page_html(data, sheets_of(data.thumbnails), readable(str(state)))
-    try:
+    with told_if_unwritable(page):
         page.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(page, html)
-    except OSError as error:
-        raise InputError(f"cannot write to {page} ({error.strerror}); choose another --out.") from None
     return data
 
 

@@ -9,8 +9,6 @@ from continual_crust.report.styles import style_of
 from continual_crust.studies.memory import memory_by_class
 from continual_crust.studies.run import FinishedRun
 
-__all__ = ["memory_by_class", "write_run_figures"]
-
 
 def write_run_figures(finished: FinishedRun, folder: Path) -> list[Path]:
     """Write ``accuracy.png``, ``accuracy_matrix.png`` and, if anything is remembered, ``memory.png``.

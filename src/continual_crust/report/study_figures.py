@@ -125,8 +125,7 @@ def critical_difference_diagram(ranks: pd.Series[float], difference: float, meth
     groups = _groups(list(ranks), difference)
     half = math.ceil(count / 2)
     below = 0.35 * len(groups) + 0.45
-    figure = Figure(figsize=(7.6, 1.5 + 0.34 * half + 0.22 * len(groups)), dpi=200, layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_figure(7.6, 1.5 + 0.34 * half + 0.22 * len(groups), grid=False)
     margin = 0.42 * (count - 1)
     axes.set_xlim(1 - margin, max(count + margin, 1 + 1.1 * difference))
     axes.set_ylim(below + 0.62 * half + 0.2, -1.7)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Collection, Sequence
 from html import escape
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from continual_crust.errors import InputError
+from continual_crust.errors import told_if_unwritable
 from continual_crust.report.cells import (
     ACCURACY,
     FORGETTING,
@@ -24,6 +23,7 @@ from continual_crust.report.cells import (
 )
 from continual_crust.report.drawing import png, svg
 from continual_crust.report.figures import contact_sheet
+from continual_crust.report.markup import image, text
 from continual_crust.report.matrix_viewer import SCRIPT, Matrix, viewer
 from continual_crust.report.significance import Comparison, comparisons
 from continual_crust.report.study_data import Run, StudyData, read_studies
@@ -42,7 +42,6 @@ from continual_crust.report.study_sections import (
     significance_section,
     software,
     status,
-    text,
 )
 from continual_crust.report.study_style import study_css
 from continual_crust.report.study_tables import StudyTable, as_csv, as_latex, as_markdown, study_tables
@@ -82,7 +81,7 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
     """
     studies = read_studies(folder)
     out = folder / "report" if out is None else out
-    try:
+    with told_if_unwritable(out):
         for inner in INNER:
             (out / inner).mkdir(parents=True, exist_ok=True)
         names = _unique([safe_name(study.id) for study in studies])
@@ -90,8 +89,6 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
         page = out / "index.html"
         write_atomically(page, _page(studies, names, [part.html(len(studies) > 1) for part in parts]))
         _remove_earlier(out, {file for part in parts for file in part.files})
-    except OSError as error:
-        raise InputError(f"cannot write to {out} ({error.strerror}); choose another --out.") from None
     return page
 
 
@@ -328,10 +325,9 @@ def _contents(studies: Sequence[StudyData], names: Sequence[str]) -> str:
 
 
 def _image(kind: str, data: bytes, alt: str, caption: str) -> str:
-    """An image that needs no file."""
-    source = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+    """A figure that needs no file."""
     head = f"<figcaption>{caption}</figcaption>" if caption else ""
-    return f'<figure>{head}<img src="{source}" alt="{escape(alt)}"></figure>\n'
+    return f"<figure>{head}{image(kind, data, alt)}</figure>\n"
 
 
 def _side(figures: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from continual_crust.report.cells import Summary, noise_words
+from continual_crust.report.markup import text
 from continual_crust.report.significance import Comparison
 from continual_crust.report.study_data import Run, StudyData
 from continual_crust.report.study_tables import MARKS, StudyTable, count, number, ours, papers
@@ -25,11 +26,6 @@ _SETTINGS = {
     "weight_decay": "Weight decay",
     "batch_size": "Batch",
 }
-
-
-def text(words: str) -> str:
-    """Text for HTML, with numbers kept on one line with their percent signs."""
-    return escape(words).replace(" %", "&nbsp;%")
 
 
 def numbers_section(tables: Sequence[StudyTable]) -> str:

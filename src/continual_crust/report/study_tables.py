@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
@@ -25,6 +25,7 @@ from continual_crust.report.cells import (
     safe_name,
     unique,
 )
+from continual_crust.report.tables import markdown_table
 from continual_crust.strategies import STRATEGIES
 
 MARKS = {1: "▲", 0: "", -1: "▼"}
@@ -134,17 +135,9 @@ def as_markdown(table: StudyTable) -> str:
                 parts.append(f"{number(cell.difference, table.measure, sign=True)} {MARKS[cell.outside]}".strip())
         return "<br>".join(parts)
 
-    lines = [
-        f"**{_markdown(table.caption)}**",
-        "",
-        _piped(["Method", *table.headings], _markdown),
-        _piped(["---"] + ["---:"] * len(table.headings), str),
-        *(_piped([_markdown(row.label), *map(words, cells)], str) for row, cells in table.rows),
-        "",
-        table.legend,
-        "",
-    ]
-    return "\n".join(lines)
+    rows = [[_markdown(row.label), *map(words, cells)] for row, cells in table.rows]
+    text = markdown_table(["Method", *map(_markdown, table.headings)], rows)
+    return f"**{_markdown(table.caption)}**\n\n{text}\n{table.legend}\n"
 
 
 def as_csv(table: StudyTable) -> str:
@@ -229,10 +222,6 @@ def _table(study_id: str, grid: Grid, measure: Measure, columns: Sequence[Column
 
 def _remembers(row: Row) -> bool:
     return row.method not in STRATEGIES or STRATEGIES[row.method].remembers
-
-
-def _piped(cells: Sequence[str], clean: Callable[[str], str]) -> str:
-    return "| " + " | ".join(map(clean, cells)) + " |"
 
 
 def _markdown(text: str) -> str:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
-from continual_crust.report.drawing import DPI
+from continual_crust.report.drawing import DPI, new_figure, plain_axes
 from continual_crust.theory.descent import Descent
 
 # Blue squares and orange circles: told apart without colour, and neither is the red of wrong labels in other figures.
@@ -39,7 +39,8 @@ def theory_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     figure = Figure(figsize=(11, 3.9), dpi=DPI, layout="constrained")
     for position, (name, title, unit, scale) in enumerate(_PANELS):
         axes = figure.add_subplot(1, len(_PANELS), position + 1)
-        _plain_axes(axes, title, "share of the training images that are noisy", unit)
+        plain_axes(axes)
+        _name(axes, title, "share of the training images that are noisy", unit)
         axes.set_yscale(scale)
         for kind, (label, colour, marker) in _KINDS.items():
             # Without noise the theorems allow by Theorem 1; what Theorem 2 allows goes to zero with the noise.
@@ -64,9 +65,8 @@ def theory_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 def descent_figure(descent: Descent) -> Figure:
     """The residual of real gradient descent and the lemma's bound on it, step by step."""
-    figure = Figure(figsize=(5.2, 3.6), dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
-    _plain_axes(axes, "Residual under gradient descent with η = 1/(2β²)", "step", "‖r‖")
+    figure, axes = new_figure(5.2, 3.6)
+    _name(axes, "Residual under gradient descent with η = 1/(2β²)", "step", "‖r‖")
     measured = [descent.steps[0].residual, *(step.after for step in descent.steps)]
     axes.plot(descent.bounds, color="#777777", linestyle="--", label="the lemma's bound, while its conditions hold")
     axes.plot(measured, color="#0072b2", label="measured")
@@ -75,13 +75,10 @@ def descent_figure(descent: Descent) -> Figure:
     return figure
 
 
-def _plain_axes(axes: Axes, title: str, across: str, up: str) -> None:
+def _name(axes: Axes, title: str, across: str, up: str) -> None:
     axes.set_title(title, loc="left", fontsize=10)
     axes.set_xlabel(across)
     axes.set_ylabel(up)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color="#e4e4e4", linewidth=0.8)
-    axes.set_axisbelow(True)
 
 
 def _line(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from continual_crust.data import SOURCES
-from continual_crust.errors import InputError, unknown_name
+from continual_crust.errors import InputError, told_if_unwritable, unknown_name
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.finished import read_finished, wrong_with
 from continual_crust.studies.result import RunResult, write_atomically
@@ -141,15 +141,13 @@ def collect(sources: Iterable[Path], folder: Path, replace: bool = False) -> Cou
             )
         collected.rows[row.run] = row
         outcome[ADDED if known is None else REPLACED] += 1
-    try:
+    with told_if_unwritable(folder, "--into"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, rows in collected.files().items():
             text = _as_json(rows)
             path = folder / name
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 write_atomically(path, text)
-    except OSError as error:
-        raise InputError(f"cannot write to {folder} ({error.strerror}); choose another --into.") from None
     return outcome
 
 

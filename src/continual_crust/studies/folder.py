@@ -9,7 +9,7 @@ from pathlib import Path
 
 import filelock
 
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, told_if_unwritable
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.finished import wrong_with
 from continual_crust.studies.result import UNFINISHED, RunResult, write_atomically
@@ -70,11 +70,9 @@ class StudyFolder(Runs):
         known = path / "study.yaml"
         if known.exists() and cls.open(path).study.id != study.id:
             raise InputError(f"{path} is the folder of study '{cls.open(path).study.id}'; choose another --out.")
-        try:
+        with told_if_unwritable(path):
             (path / "runs").mkdir(parents=True, exist_ok=True)
             write_atomically(known, text)
-        except OSError as error:
-            raise InputError(f"cannot write to {path} ({error.strerror}); choose another --out.") from None
         return cls(path, study)
 
     def left_out(self) -> int:

@@ -75,21 +75,14 @@ def paper_tables() -> tuple[str, ...]:
 
 
 def paper_table(table_id: str) -> PaperTable:
-    """A table by its id."""
+    """A table by its id.
+
+    >>> paper_table("main_label_0.5").value("crust", 0.5, "accuracy", "mnist")
+    (0.86, 0.08)
+    """
     if table_id not in _tables():
         raise unknown_name("table of the paper", table_id, _tables())
     return _tables()[table_id]
-
-
-def paper_value(
-    table_id: str, method: str, noise_level: float, measure: str, dataset: str | None = None
-) -> tuple[float, float] | None:
-    """Mean and standard deviation of one cell, or None where the paper has none.
-
-    >>> paper_value("main_label_0.5", "crust", 0.5, "accuracy", "mnist")
-    (0.86, 0.08)
-    """
-    return paper_table(table_id).value(method, noise_level, measure, dataset)
 
 
 def paper_settings(dataset: str, noise: str) -> PaperSettings | None:

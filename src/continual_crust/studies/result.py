@@ -8,6 +8,7 @@ import os
 import platform
 import tempfile
 from dataclasses import asdict, dataclass, field
+from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ class RunResult:
 
     def write(self, path: Path) -> None:
         """Store as JSON; NaN, which JSON lacks, becomes null."""
-        write_atomically(path, json.dumps(_without_nan(asdict(self)), indent=1, allow_nan=False) + "\n")
+        write_json(path, asdict(self))
 
     def is_of(self, data: str) -> bool:
         """Whether the data set may be the one with this fingerprint; no fingerprint is any data set's."""
@@ -111,11 +112,19 @@ def versions() -> dict[str, str]:
     return {"continual_crust": __version__, "python": platform.python_version(), **libraries}
 
 
-def _without_nan(value: Any) -> Any:
+def write_json(path: Path, value: Any) -> None:
+    """Store a nested value as JSON, whole or not at all."""
+    write_atomically(path, json.dumps(finite(value), indent=1, allow_nan=False) + "\n")
+
+
+def finite(value: Any) -> Any:
+    """The same nested value for JSON: names for members of an enum, None for numbers JSON does not have."""
+    if isinstance(value, Enum):
+        return value.value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(item) for item in value]
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
     return value

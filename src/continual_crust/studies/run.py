@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from continual_crust.data import Dataset, Stream
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, told_if_unwritable
 from continual_crust.evaluation import accuracies, average_accuracy, forgetting, mean_purity, purity_per_class
 from continual_crust.models import build_model
 from continual_crust.randomness import seed_for
@@ -22,8 +22,8 @@ from continual_crust.studies.result import RunResult, versions, write_atomically
 from continual_crust.studies.study import revision_of
 from continual_crust.tensor_tree import pack_tree, unpack_tree
 
-LEARNER, CHECKPOINT = "learner.safetensors", "checkpoint.safetensors"
-"""Files in a run's folder: the learner at its end, and where a run that is under way stands."""
+CONFIG, LEARNER, CHECKPOINT = "config.yaml", "learner.safetensors", "checkpoint.safetensors"
+"""Files in a run's folder: what it is, the learner at its end, and where a run that is under way stands."""
 
 
 @dataclass(frozen=True)
@@ -187,9 +187,14 @@ def _told_as_unusable(path: Path) -> Iterator[None]:
         raise InputError(f"{path} is not a learner of this configuration ({reason}); run it again.") from None
 
 
+def write_config(folder: Path, config: RunConfig) -> None:
+    """Store the configuration of the run in a folder."""
+    write_atomically(folder / CONFIG, yaml.safe_dump(config.as_dict(), sort_keys=False))
+
+
 def read_config(folder: Path) -> RunConfig:
     """The configuration of the run in a folder."""
-    path = folder / "config.yaml"
+    path = folder / CONFIG
     try:
         plain = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError:
@@ -232,14 +237,12 @@ def prepare_folder(folder: Path, config: RunConfig, overwrite: bool) -> None:
         raise InputError(
             f"{folder} holds a run of other settings that was stopped; choose another --out or pass --overwrite."
         )
-    try:
+    with told_if_unwritable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "result.json").unlink(missing_ok=True)
         if has_result or not is_ours:
             (folder / CHECKPOINT).unlink(missing_ok=True)
-        write_atomically(folder / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
-    except OSError as error:
-        raise InputError(f"cannot write to {folder} ({error.strerror}); choose another --out.") from None
+        write_config(folder, config)
 
 
 def _holds(folder: Path, config: RunConfig) -> bool:

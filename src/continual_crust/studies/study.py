@@ -8,9 +8,10 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -23,6 +24,9 @@ from continual_crust.strategies.training import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.paper import paper_tables
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 REVISION = 3
 """Raised whenever the same configuration would come to another result than before, by more than rounding, so that old
@@ -117,11 +121,16 @@ def check_settings_read(method: type[Strategy], selection: Mapping[str, Any]) ->
     if not method.remembers:
         raise InputError(f"method '{method.name}' keeps no memory that a selector could choose; leave it out.")
     selector = str(selection.get("name", method.default_selector.name))
-    unread = sorted(set(selection) - {"name"} - SETTINGS_READ.get(selector, SELECTOR_FIELDS))
+    unread = sorted(set(selection) - settings_read(selector))
     if unread:
         raise InputError(
             f"the selector '{selector}' does not read {unread[0]}; leave it out or choose another selector."
         )
+
+
+def settings_read(selector: str) -> set[str]:
+    """The fields of ``SelectorConfig`` that matter to a selector, its name among them."""
+    return {"name"} | SETTINGS_READ.get(selector, SELECTOR_FIELDS)
 
 
 def revision_of(method: str) -> str:
@@ -136,11 +145,11 @@ def run_id(config: RunConfig, revision: str | None = None) -> str:
     Settings that the run's selector does not read are left out, so that finding better ones for one method changes no
     run of another. `revision` is that of an earlier result; by default the present one.
     """
-    used = SETTINGS_READ.get(config.selector.name, SELECTOR_FIELDS)
+    used = settings_read(config.selector.name)
     plain = config.as_dict()
     everything = {
         **plain,
-        "selector": {name: value for name, value in plain["selector"].items() if name == "name" or name in used},
+        "selector": {name: value for name, value in plain["selector"].items() if name in used},
         "revision": revision or revision_of(config.method),
         "salt_and_pepper": [PERTURBED_PIXELS, BLEND],
     }
@@ -149,12 +158,17 @@ def run_id(config: RunConfig, revision: str | None = None) -> str:
     return f"{config.dataset}-{config.method}-{noise}-k{config.training.memory_per_class}-s{config.seed}-{digest}"
 
 
-def shipped_studies() -> dict[str, Study]:
+@cache
+def shipped_studies() -> Mapping[str, Study]:
     """The studies that come with the package, by id."""
+    return {name: parse_study(file.read_text("utf-8"), file.name) for name, file in _shipped_files().items()}
+
+
+def _shipped_files() -> dict[str, Traversable]:
+    """By id; each file is named after its study."""
     folder = resources.files("continual_crust.studies") / "files"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
-    studies = [parse_study(file.read_text(encoding="utf-8"), file.name) for file in files]
-    return {study.id: study for study in studies}
+    return {file.name.removesuffix(".yaml"): file for file in files}
 
 
 def find_study(name: str) -> tuple[Study, str]:
@@ -166,10 +180,11 @@ def find_study(name: str) -> tuple[Study, str]:
         except (OSError, UnicodeDecodeError):
             raise InputError(f"cannot read the study {path}; give a YAML file or one of `study list`.") from None
         return parse_study(text, str(path)), text
-    known = shipped_studies()
-    if name not in known:
-        raise unknown_name("study", name, known)
-    return known[name], (resources.files("continual_crust.studies") / "files" / f"{name}.yaml").read_text("utf-8")
+    files = _shipped_files()
+    if name not in files:
+        raise unknown_name("study", name, files)
+    text = files[name].read_text("utf-8")
+    return parse_study(text, files[name].name), text
 
 
 def parse_study(text: str, source: str) -> Study:

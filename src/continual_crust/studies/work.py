@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
-import yaml
 
 from continual_crust.data import SOURCES, Dataset, load_dataset
 from continual_crust.data.loading import MissingData
@@ -20,8 +19,7 @@ from continual_crust.strategies import adam
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.folder import Runs, claimed
 from continual_crust.studies.memory import save_memory
-from continual_crust.studies.result import write_atomically
-from continual_crust.studies.run import CHECKPOINT, Progress, execute
+from continual_crust.studies.run import CHECKPOINT, Progress, execute, write_config
 from continual_crust.studies.tensorboard import Scalars
 from continual_crust.triton_key import recognise_triton_by_its_files
 
@@ -63,7 +61,7 @@ def work_on(
         ):
             (target / CHECKPOINT).unlink(missing_ok=True)  # from one that was killed in its last moment
             return SKIPPED
-        write_atomically(target / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
+        write_config(target, config)
         device = choose_device(place.device)
         # A first kernel loads a GPU's compiler and libraries, which takes no less time than reading the data does.
         with _meanwhile(partial(_first_kernel, device)), _reading:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from enum import Enum
 from typing import Any, Protocol
 
 import torch
@@ -16,6 +14,7 @@ from continual_crust.data.samples import Samples
 from continual_crust.data.stream import Stream
 from continual_crust.errors import InputError
 from continual_crust.strategies.base import Strategy
+from continual_crust.studies.result import finite
 from continual_crust.theory.descent import Descent, descend
 from continual_crust.theory.jacobian import MEMORY, Jacobian, Matrix, written_out
 from continual_crust.theory.outputs import MARGIN, Outputs
@@ -181,9 +180,9 @@ class ClassData:
             clean=inputs_of(stream.clean_images_of(samples.ids)) if perturbed else None,
         )
 
-    def jacobian(self, memory: int = MEMORY) -> Matrix:
+    def jacobian(self) -> Matrix:
         """Of all samples at the learner's weights; in memory if it fits."""
-        return written_out(Jacobian(self.outputs, self.outputs.start, self.inputs), memory)
+        return written_out(Jacobian(self.outputs, self.outputs.start, self.inputs))
 
     def measure(self, memory: int = MEMORY) -> Measurement:
         """Everything the theorems are made of."""
@@ -225,16 +224,3 @@ def median(values: Iterable[float | None]) -> float | None:
     """
     there = [value for value in values if value is not None]
     return float(statistics.median(there)) if there else None
-
-
-def finite(value: Any) -> Any:
-    """The same nested value for JSON: names for members of an enum, None for numbers JSON does not have."""
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 from collections import Counter
@@ -16,16 +15,16 @@ from typing import Any
 import torch
 
 from continual_crust.data import Noise, NoiseKind, load_dataset
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, told_if_unwritable
 from continual_crust.report.drawing import png
 from continual_crust.report.theory_figure import theory_figure
 from continual_crust.strategies import Training, strategy_named
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
-from continual_crust.studies.result import versions, write_atomically
+from continual_crust.studies.result import versions, write_atomically, write_json
 from continual_crust.studies.run import FinishedRun, execute
 from continual_crust.theory.coverage import coverage
-from continual_crust.theory.learner import TheoryReport, finite, median, remembered, theory_report, watched_descent
+from continual_crust.theory.learner import TheoryReport, median, remembered, theory_report, watched_descent
 from continual_crust.theory.quantities import Measurement
 from continual_crust.theory.tables import markdown, sweep_tables
 from continual_crust.theory.theorems import Status, Theorem
@@ -72,10 +71,8 @@ def sweep(
     -------
     The JSON file.
     """
-    try:
+    with told_if_unwritable(out):
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write to {out} ({error.strerror}); choose another --out.") from None
     flipped = [_noise(NoiseKind.LABEL, level) for level in label_levels]
     perturbed = [_noise(NoiseKind.SALT_AND_PEPPER, level) for level in perturbed_levels]
     watched = {Noise(), *flipped[-1:], *perturbed[-1:]}
@@ -94,7 +91,7 @@ def sweep(
         on_progress("done", len(plan), len(plan))
     about = {"dataset": "digits", "method": method, "seeds": seeds, "versions": versions()}
     path = out / "theory_digits.json"
-    write_atomically(path, json.dumps(finite(about | {"rows": rows}), indent=1, allow_nan=False) + "\n")
+    write_json(path, about | {"rows": rows})
     write_atomically(path.with_suffix(".png"), png(theory_figure(rows)))
     write_atomically(path.with_suffix(".md"), markdown(sweep_tables(rows)))
     return path
