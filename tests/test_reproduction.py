@@ -133,6 +133,23 @@ def test_verdicts(studies: dict[str, Study]) -> None:
     assert row_of(tables["verdicts"](), "`main_label_0.5`") == ["68", "3", "4", "2", "59"]
 
 
+def test_der_counts_with_its_own_alpha_where_labels_are_right(studies: dict[str, Study]) -> None:
+    damaged, flipped = studies["mnist_instance_128"], studies["mnist_label_300"]
+    runs = chosen(damaged, "der", "salt_and_pepper:0.4")
+    found = collected(
+        *with_accuracy([run for run in runs if run.options["alpha"] == 0.1], 0.96),
+        *with_accuracy([run for run in runs if run.options["alpha"] == 3.0], 0.66),
+        *with_accuracy(chosen(flipped, "der", "label:0.5"), 0.44),
+    )
+    tables = available_tables(found)
+    shown = tables["mnist_instance_128"]()
+    assert row_of(shown, "DER") == ["0.960 ± 0.000 (5)<br>paper 0.96 ± 0.00<br>within"]
+    assert row_of(shown, "DER, alpha 3.0") == ["0.660 ± 0.000 (5)<br>paper 0.96 ± 0.00<br>**worse**"]
+    assert row_of(tables["mnist_label_300"](), "DER, alpha 3.0")[0].startswith("0.440")
+    counted = row_of(tables["verdicts"](), "`mnist_instance_128`")
+    assert (counted[1], counted[3]) == ("1", "1")  # accuracy within; forgetting, 0.1 in all of them, worse
+
+
 def test_only_the_configuration_of_the_study_counts(studies: dict[str, Study], monkeypatch: pytest.MonkeyPatch) -> None:
     runs = chosen(studies["main_label_0.5"], "replay", "label:0.5")
     other = [replace(run, training=replace(run.training, learning_rate=0.5)) for run in runs]

@@ -86,14 +86,14 @@ def ours_against_the_papers(evidence: Evidence) -> Figure:
         for cell in counted(table, evidence)
         if cell.measure is ACCURACY and cell.paper is not None and not math.isnan(mean := cell.ours.mean(ACCURACY))
     }
-    methods = {NAMES.get(method, style_of(method).label): method for method in paper_table(TABLES[0]).methods}
+    theirs_of = paper_table(TABLES[0]).methods
+    methods = {name: method for method in theirs_of for name in (style_of(method).label, NAMES.get(method, ""))}
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, zorder=1)
     for (name, place), (theirs, ours) in found.items():
         colour = style_of(methods[name]).colour
         axes.plot(theirs, ours, MARKERS[place.dataset], color=colour, markersize=5, alpha=0.75, markeredgewidth=0)
-    for name, method in methods.items():
-        if any(name == of for of, _ in found):
-            axes.plot([], [], "o", color=style_of(method).colour, label=style_of(method).label)
+    for method in dict.fromkeys(methods[name] for name, _ in found):
+        axes.plot([], [], "o", color=style_of(method).colour, label=style_of(method).label)
     for dataset, marker in MARKERS.items():
         axes.plot([], [], marker, color="none", markeredgecolor=INK, label=DATASET_NAMES[dataset])
     percent_axis(axes.xaxis, axes.set_xlim)
