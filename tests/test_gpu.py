@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from continual_crust.studies.run import execute
 from continual_crust.studies.study import parse_study
 from continual_crust.studies.work import Workplace
 from gpu_parts import MPS, mps_of_its_own
-from test_study_engines import SMALL, in_environment, measured, study_command
+from test_study_engines import SMALL, measured
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
@@ -51,11 +52,11 @@ def test_threads_end_in_the_same_bits_as_alone(tmp_path: Path, alone) -> None:
 def test_processes_end_in_the_same_bits_as_alone(tmp_path: Path, alone) -> None:
     """In a new process, as this one may have used the GPU before the service was there."""
     (tmp_path / "small.yaml").write_text(STUDY)
-    command = study_command("run", "small.yaml", "--out", "out", "--workers", 6, "--device", "cuda", cwd=tmp_path)
-    with mps_of_its_own() as environment:
-        done = subprocess.run(
-            command, cwd=tmp_path, env={**in_environment(), **environment}, capture_output=True, text=True, check=False
-        )
+    options = ["--out", "out", "--workers", "6", "--device", "cuda"]
+    study = [sys.executable, "-m", "continual_crust.cli", "study", "run", "small.yaml", *options]
+    with mps_of_its_own() as service:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "160", **service}
+        done = subprocess.run(study, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "as threads" not in done.stdout
     assert measured(tmp_path / "out" / "small") == alone
