@@ -39,7 +39,7 @@ from continual_crust.strategies import Naive, Training
 from continual_crust.studies.engines import local_engine
 from continual_crust.studies.gpu_sharing import processes_share
 from continual_crust.studies.result import RunResult
-from continual_crust.studies.study import parse_study
+from continual_crust.studies.study_file import parse_study
 from continual_crust.studies.work import Workplace
 from gpu_parts import Facts, Part, run_parts, write_part
 

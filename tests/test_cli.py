@@ -12,7 +12,7 @@ import pytest
 
 import field_images
 from continual_crust import __version__
-from continual_crust.studies.study import find_study
+from continual_crust.studies.study_file import find_study
 
 QUICK = ["--phase1-epochs", "1", "--phase2-epochs", "1", "--memory", "5"]
 

@@ -18,7 +18,7 @@ from continual_crust.studies.config import RunConfig
 from continual_crust.studies.engines import local_engine
 from continual_crust.studies.folder import StudyFolder
 from continual_crust.studies.run import execute
-from continual_crust.studies.study import parse_study
+from continual_crust.studies.study_file import parse_study
 from continual_crust.studies.work import Workplace
 from gpu_parts import MPS, mps_of_its_own
 from test_study_engines import SMALL, measured

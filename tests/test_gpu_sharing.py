@@ -18,7 +18,8 @@ import torch
 from continual_crust.errors import InputError
 from continual_crust.studies import engines, gpu_sharing
 from continual_crust.studies.engines import Event, local_engine, sharing_advice
-from continual_crust.studies.study import parse_study, run_id
+from continual_crust.studies.study import run_id
+from continual_crust.studies.study_file import parse_study
 from continual_crust.studies.work import Workplace
 from test_study_engines import SMALL
 

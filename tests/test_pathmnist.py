@@ -19,7 +19,7 @@ from continual_crust.cli import app
 from continual_crust.data import load_dataset, pathmnist
 from continual_crust.errors import InputError
 from continual_crust.studies.result import RunResult
-from continual_crust.studies.study import find_study
+from continual_crust.studies.study_file import find_study
 
 Arrays = dict[str, np.ndarray]
 

@@ -42,7 +42,7 @@ from continual_crust.studies.finished import read_finished
 from continual_crust.studies.memory import load_memory, save_memory
 from continual_crust.studies.result import RunResult
 from continual_crust.studies.run import _resume, build_strategy, execute, load_learner, read_config, save_learner
-from continual_crust.studies.study import parse_study
+from continual_crust.studies.study_file import parse_study
 from continual_crust.tensor_tree import pack_tree, unpack_tree
 from field_images import command, numbers_of
 

@@ -21,7 +21,8 @@ from continual_crust.strategies import strategy_named
 from continual_crust.strategies.training import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.result import RunResult
-from continual_crust.studies.study import parse_study, revision_of
+from continual_crust.studies.study import revision_of
+from continual_crust.studies.study_file import parse_study
 
 WITHOUT_MEMORY = ("naive", "joint", "cumulative")
 

@@ -30,7 +30,7 @@ from continual_crust.report.study_sections import significance_section
 from continual_crust.studies.folder import StudyFolder
 from continual_crust.studies.memory import KEPT, load_memory, save_memory
 from continual_crust.studies.run import FinishedRun
-from continual_crust.studies.study import find_study
+from continual_crust.studies.study_file import find_study
 from html_page import Page
 from test_report_study_data import config, result_of, write_memory, write_run, write_study
 

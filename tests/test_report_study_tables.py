@@ -16,7 +16,7 @@ from continual_crust.report.study_tables import as_csv, as_latex, as_markdown, s
 from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.paper import paper_settings, paper_table, paper_tables
-from continual_crust.studies.study import find_study, parse_study
+from continual_crust.studies.study_file import find_study, parse_study
 from test_report_study_data import config, result_of, write_run, write_study
 
 

@@ -19,7 +19,8 @@ from continual_crust.studies.collected import Collected, Row
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.paper import paper_tables
 from continual_crust.studies.result import RunResult
-from continual_crust.studies.study import METHOD_REVISIONS, Study, parse_study, shipped_studies
+from continual_crust.studies.study import METHOD_REVISIONS, Study
+from continual_crust.studies.study_file import parse_study, shipped_studies
 from field_images import command
 from test_report_study_data import result_of
 

@@ -16,13 +16,11 @@ from continual_crust.studies.study import (
     METHOD_REVISIONS,
     REVISION,
     SELECTOR_FIELDS,
-    find_study,
-    parse_study,
     revision_of,
     run_id,
     settings_read,
-    shipped_studies,
 )
+from continual_crust.studies.study_file import find_study, parse_study, shipped_studies
 
 GOOD = """\
 id: mine

@@ -34,7 +34,7 @@ Folder = Annotated[Path, typer.Option("--out", help="Folder in which every study
 @app.command("list")
 def list_studies() -> None:
     """List the studies that come with the package: one for each table and figure of the paper, and our own."""
-    from continual_crust.studies.study import shipped_studies
+    from continual_crust.studies.study_file import shipped_studies
 
     for study in shipped_studies().values():
         runs = sum(1 for _ in study.runs())
@@ -44,7 +44,7 @@ def list_studies() -> None:
 @app.command()
 def show(name: Name) -> None:
     """Print a study file, to read or to start your own from."""
-    from continual_crust.studies.study import find_study
+    from continual_crust.studies.study_file import find_study
 
     typer.echo(find_study(name)[1], nl=False)  # as it stands: a console would break its lines to its own width
 
@@ -89,7 +89,8 @@ def run(
     from continual_crust.progress import progress_bar
     from continual_crust.studies.engines import sharing_advice
     from continual_crust.studies.folder import StudyFolder
-    from continual_crust.studies.study import find_study, run_id
+    from continual_crust.studies.study import run_id
+    from continual_crust.studies.study_file import find_study
     from continual_crust.studies.work import UNDER_WAY, Workplace
 
     study, text = find_study(name)

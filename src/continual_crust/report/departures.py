@@ -11,7 +11,8 @@ from continual_crust.data import SOURCES
 from continual_crust.strategies import options_of, strategy_named
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
-from continual_crust.studies.study import settings_read, shipped_studies
+from continual_crust.studies.study import settings_read
+from continual_crust.studies.study_file import shipped_studies
 
 
 def departures(config: RunConfig) -> dict[str, Any]:

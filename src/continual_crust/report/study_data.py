@@ -14,7 +14,8 @@ from continual_crust.studies.config import RunConfig
 from continual_crust.studies.finished import read_finished
 from continual_crust.studies.paper import PaperTable, paper_table
 from continual_crust.studies.result import RunResult
-from continual_crust.studies.study import TRAINING_FIELDS, Study, parse_study, revision_of, run_id
+from continual_crust.studies.study import TRAINING_FIELDS, Study, revision_of, run_id
+from continual_crust.studies.study_file import parse_study
 
 NOT_ASKED_FOR = "not in study.yaml as it is now"
 OTHER_STATE = "of another state of the program, which came to other results"

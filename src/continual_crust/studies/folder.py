@@ -13,7 +13,8 @@ from continual_crust.errors import InputError, told_if_unwritable
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.finished import wrong_with
 from continual_crust.studies.result import UNFINISHED, RunResult, write_atomically
-from continual_crust.studies.study import Study, parse_study, run_id
+from continual_crust.studies.study import Study, run_id
+from continual_crust.studies.study_file import parse_study
 
 
 @dataclass(frozen=True)
