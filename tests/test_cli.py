@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import field_images
 from continual_crust import __version__
 from continual_crust.studies.study_file import find_study
 
+Refusal = Callable[..., str]
 QUICK = ["--phase1-epochs", "1", "--phase2-epochs", "1", "--memory", "5"]
 
 
@@ -26,6 +28,19 @@ def command(*arguments: str | Path, cwd: Path | None = None, **environment: str)
         env={**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **environment},
         check=False,
     )
+
+
+@pytest.fixture
+def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refusal:
+    """What is said of a command that must be refused before it writes anything."""
+
+    def told(*arguments: str) -> str:
+        monkeypatch.chdir(tmp_path)
+        assert field_images.command(monkeypatch, *arguments) == 2
+        assert list(tmp_path.iterdir()) == []
+        return capsys.readouterr().err
+
+    return told
 
 
 def test_the_version_is_told_by_either_door() -> None:
@@ -118,19 +133,10 @@ def test_the_demo_ends_in_a_page(tmp_path: Path) -> None:
         (["--dataset", "digits", "--pretrained"], "simple_cnn has no pretrained weights"),
     ],
 )
-def test_bad_input_gets_one_sentence_and_exit_code_2(
-    arguments: list[str],
-    sentence: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert field_images.command(monkeypatch, "run", *arguments) == 2
-    told = capsys.readouterr().err
+def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: list[str], sentence: str, refusal: Refusal) -> None:
+    told = refusal("run", *arguments)
     assert told.startswith("error: ")
     assert sentence in told
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -141,17 +147,8 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(
         (["--image-size", "8000"], "no folder nowhere"),
     ],
 )
-def test_learning_images_too_large_is_refused_at_once(
-    arguments: list[str],
-    sentence: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert field_images.command(monkeypatch, "learn", "state", "nowhere", *arguments) == 2
-    assert sentence in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+def test_learning_images_too_large_is_refused_at_once(arguments: list[str], sentence: str, refusal: Refusal) -> None:
+    assert sentence in refusal("learn", "state", "nowhere", *arguments)
 
 
 @pytest.mark.parametrize(

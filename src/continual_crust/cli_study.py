@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import TaskID
@@ -301,35 +301,23 @@ def _show_samples(study: Study, text: str, path: Path, data_root: Path | None, d
 
 
 def _engine(
-    name: str,
-    workers: int | None,
-    address: str | None,
-    cpus: float | None,
-    gpus: float | None,
-    retries: int | None,
+    name: str, workers: int | None, address: str | None, cpus: float | None, gpus: float | None, retries: int | None
 ) -> Engine:
     """The engine of that name; options that only the other one reads are refused, as who gives one expects it."""
     from continual_crust.errors import unknown_name
     from continual_crust.studies.engines import local_engine, ray_engine
 
-    options: dict[str, dict[str, object]] = {
-        "local": {"--workers": workers},
-        "ray": {"--address": address, "--cpus": cpus, "--gpus": gpus, "--retries": retries},
+    options: dict[str, dict[str, Any]] = {
+        "local": {"workers": workers},
+        "ray": {"address": address, "cpus": cpus, "gpus": gpus, "retries": retries},
     }
     if name not in options:
         raise unknown_name("engine", name, options)
-    for other in options.keys() - {name}:
-        for option, value in options[other].items():
-            if value is not None:
-                raise InputError(f"{option} is for --engine {other}; leave it out or choose that engine.")
-    if name == "local":
-        return local_engine(workers)
-    return ray_engine(
-        address,
-        1 if cpus is None else cpus,
-        0 if gpus is None else gpus,
-        3 if retries is None else retries,
-    )
+    given = {engine: {key: value for key, value in of.items() if value is not None} for engine, of in options.items()}
+    for other in given.keys() - {name}:
+        for option in given[other]:
+            raise InputError(f"--{option} is for --engine {other}; leave it out or choose that engine.")
+    return local_engine(workers) if name == "local" else ray_engine(**given["ray"])
 
 
 def _shard(runs: list[RunConfig], shard: str | None) -> list[RunConfig]:

@@ -22,11 +22,12 @@ from continual_crust.field.growth import with_head
 from continual_crust.field.inputs import Label
 from continual_crust.field.persistence import (
     WeightsDoNotFit,
+    checked_settings,
+    class_numbers,
     memory_from,
     memory_tensors,
     network_tensors,
     noise_from,
-    noise_numbers,
     restore_network,
 )
 from continual_crust.field.reports import ClassReport, doubts_of, second_opinion
@@ -197,20 +198,7 @@ class FieldLearner:
             "format": FORMAT,
             "version": VERSION,
             "settings": self.settings.as_dict(),
-            "classes": [
-                {
-                    "name": label,
-                    "seen": len(seen),
-                    "kept": int(seen.kept.sum()),
-                    "looks_wrong": int(seen.looks_wrong().sum()),
-                    # Where a person has spoken about every image, there is nothing left to estimate.
-                    "noise": noise_numbers(noise if (seen.mark == NO_MARK).any() else None),
-                    "noise_batch": batch,
-                }
-                for label, seen, noise, batch in zip(
-                    self.labels, self.seen, self.noise, self.noise_batches, strict=True
-                )
-            ],
+            "classes": [*map(class_numbers, self.labels, self.seen, self.noise, self.noise_batches)],
             "batches": self.batches,
         }
         try:
@@ -230,7 +218,7 @@ class FieldLearner:
         """The learner that :meth:`files` described."""
         manifest = generation.manifest
         try:
-            learner = cls(_checked_settings(manifest["settings"]), module, device)
+            learner = cls(checked_settings(manifest["settings"]), module, device)
             entries = manifest["classes"]
             learner.labels = [entry["name"] for entry in entries]
             if not all(type(label) in (str, int) for label in learner.labels):
@@ -355,13 +343,6 @@ class FieldLearner:
             self.seen = _replaced(self.seen, label, seen)
             counts[self.labels[label]] = len(doubted)
         return counts
-
-
-def _checked_settings(plain: dict[str, Any]) -> Settings:
-    try:
-        return Settings.from_dict(plain)
-    except InputError as error:
-        raise Damaged(f"its manifest's settings are wrong: {str(error).rstrip('.')}") from None
 
 
 def _replaced(items: list[Any], index: int, item: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A strategy as named arrays, for a file."""
+"""A learner as named arrays and plain numbers, for files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ import torch
 from torch import Tensor
 
 from continual_crust.data.samples import Samples
+from continual_crust.errors import InputError
+from continual_crust.field.generation import Damaged
+from continual_crust.field.inputs import Label
+from continual_crust.field.seen import NO_MARK, Seen
+from continual_crust.field.settings import Settings
 from continual_crust.field.strategy import FieldCrust, Lesson
 from continual_crust.selection.noise_share import NoiseEstimate
 from continual_crust.selection.trust import Assessment
@@ -100,6 +105,27 @@ def lesson_from(tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> Le
         optimizer=_below("optimizer.", tensors),
         mean=_below("mean.", tensors),
     )
+
+
+def checked_settings(plain: dict[str, Any]) -> Settings:
+    """The settings of a manifest."""
+    try:
+        return Settings.from_dict(plain)
+    except InputError as error:
+        raise Damaged(f"its manifest's settings are wrong: {str(error).rstrip('.')}") from None
+
+
+def class_numbers(label: Label, seen: Seen, noise: NoiseEstimate | None, batch: int | None) -> dict[str, Any]:
+    """What a manifest tells of a class."""
+    return {
+        "name": label,
+        "seen": len(seen),
+        "kept": int(seen.kept.sum()),
+        "looks_wrong": int(seen.looks_wrong().sum()),
+        # Where a person has spoken about every image, there is nothing left to estimate.
+        "noise": noise_numbers(noise if (seen.mark == NO_MARK).any() else None),
+        "noise_batch": batch,
+    }
 
 
 def noise_numbers(noise: NoiseEstimate | None) -> dict[str, float] | None:

@@ -233,7 +233,7 @@ def _is_lost(device: torch.device) -> bool:
     return False
 
 
-def ray_engine(address: str | None, cpus: float, gpus: float, retries: int) -> Engine:
+def ray_engine(address: str | None = None, cpus: float = 1, gpus: float = 0, retries: int = 3) -> Engine:
     """Tasks on a Ray cluster, or on a Ray started here if no address is given.
 
     Results are files, as everywhere, so the study's folder must be on storage that all nodes share. A task whose worker
