@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from continual_crust.errors import InputError
+from continual_crust.selection.products import less_twice_products, row_products
 
 BLOCK_ELEMENTS = 1 << 20
 """How many distances are held at a time where not all of them are needed at once (4 MiB: they stay in the cache)."""
@@ -113,9 +114,17 @@ def inner_products(a: Points, b: Points) -> Tensor:
     """Inner product of each point of `a` with each of `b`."""
     if isinstance(a, FactoredPoints):
         assert isinstance(b, FactoredPoints)
-        return (a.left @ b.left.T).mul_(a.right @ b.right.T)
+        return row_products(a.left, b.left).mul_(row_products(a.right, b.right))
     assert isinstance(b, Tensor)
-    return a @ b.T
+    return row_products(a, b)
+
+
+def squared_distances(sums: Tensor, a: Points, b: Points, out: Tensor) -> Tensor:
+    """From the sums of both points' squared lengths; `out` may be `sums`."""
+    if isinstance(a, FactoredPoints):
+        return torch.sub(sums, inner_products(a, b), alpha=2, out=out)
+    assert isinstance(b, Tensor)
+    return less_twice_products(sums, a, b, out)
 
 
 def distances(a: Points, b: Points) -> Tensor:
@@ -125,7 +134,7 @@ def distances(a: Points, b: Points) -> Tensor:
     zero and ties stay ties.
     """
     sums = squared_norms(a)[:, None] + squared_norms(b)[None, :]
-    squares = torch.sub(sums, inner_products(a, b), alpha=2)
+    squares = squared_distances(sums, a, b, out=torch.empty_like(sums))
     return torch.where(squares > rounding_noise(sums), squares, 0).sqrt_()
 
 
@@ -147,13 +156,8 @@ def distances_by_norms(a: Points, norms_a: Tensor, b: Points, norms_b: Tensor, o
     Equal points are at the distance ``LEAST_DISTANCE``: roots of zero take ten times as long as others.
     """
     # The norms first, because only then does it not matter which of two points comes first.
-    squares = torch.add(norms_a[:, None], norms_b, out=out)
-    if isinstance(a, FactoredPoints):
-        squares.sub_(inner_products(a, b), alpha=2)
-    else:
-        assert isinstance(b, Tensor)
-        squares.addmm_(a, b.T, alpha=-2)
-    return squares.clamp_(min=LEAST_DISTANCE**2).sqrt_()
+    sums = torch.add(norms_a[:, None], norms_b, out=out)
+    return squared_distances(sums, a, b, out=sums).clamp_(min=LEAST_DISTANCE**2).sqrt_()
 
 
 def blocks(count: int, width: int, device: torch.device | None = None) -> Iterator[slice]:

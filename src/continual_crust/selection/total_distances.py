@@ -7,11 +7,10 @@ from torch import Tensor
 
 from continual_crust.selection.points import (
     LEAST_DISTANCE,
-    FactoredPoints,
     Points,
     device_of,
-    inner_products,
     rounding_noise,
+    squared_distances,
     squared_norms,
 )
 from continual_crust.selection.tiles import Scratch, tiles
@@ -43,12 +42,7 @@ def total_distances(points: Points, others: Points | None = None) -> tuple[Tenso
         a, b = points[rows], columns_of[columns]
         shape = (len(a), len(b))
         sums = torch.add(row_norms[rows, None], column_norms[columns], out=spare.tensor(torch.float32, shape))
-        tile = scratch.tensor(torch.float32, shape)
-        if isinstance(a, FactoredPoints):
-            torch.sub(sums, inner_products(a, b), alpha=2, out=tile)
-        else:
-            assert isinstance(b, Tensor)
-            torch.addmm(sums, a, b.T, alpha=-2, out=tile)
+        tile = squared_distances(sums, a, b, out=scratch.tensor(torch.float32, shape))
         noise = torch.le(tile, rounding_noise(sums), out=scratch.tensor(torch.bool, shape))
         tile.masked_fill_(noise, LEAST_DISTANCE**2).sqrt_()
         totals[rows] += tile.sum(dim=1, dtype=torch.float64)
