@@ -9,6 +9,7 @@ from torch import Tensor
 
 from continual_crust.selection.coreset import checked_number, generator_or_fixed
 from continual_crust.selection.points import FactoredPoints, Points, blocks, checked, device_of, lengths_or_one
+from continual_crust.selection.products import full_precision
 
 RESTARTS = 10
 """Of k-means."""
@@ -24,6 +25,7 @@ FEW_DIMENSIONS = 512
 """Up to so many dimensions the eigenvectors come from a matrix of their size, which is cheaper than a search."""
 
 
+@full_precision()
 def spectral_clusters(points: Points, clusters: int, generator: torch.Generator | None = None) -> Tensor:
     """Assign points to clusters by the directions in which they lie.
 
