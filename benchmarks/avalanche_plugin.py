@@ -31,7 +31,8 @@ from continual_crust.models import build_model
 from continual_crust.randomness import seed_for
 from continual_crust.strategies.network import Network
 from continual_crust.studies.defaults import defaults_for
-from continual_crust.studies.result import versions, write_atomically
+from continual_crust.studies.result import versions
+from continual_crust.writing import write_atomically
 
 from avalanche.benchmarks.scenarios.deprecated.generic_benchmark_creation import (  # isort: skip
     create_multi_dataset_generic_benchmark,

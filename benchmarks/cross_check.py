@@ -22,8 +22,9 @@ from continual_crust.data import Dataset, Noise, NoiseKind, load_dataset
 from continual_crust.strategies import strategy_named
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
-from continual_crust.studies.result import versions, write_atomically
+from continual_crust.studies.result import versions
 from continual_crust.studies.run import execute
+from continual_crust.writing import write_atomically
 
 # What each side is told, so that both do the same. Our λ is twice Avalanche's, which lacks the 1/2 of the penalty.
 METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

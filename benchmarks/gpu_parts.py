@@ -22,7 +22,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from continual_crust.studies.result import write_atomically
+from continual_crust.writing import write_atomically
 
 MPS = "nvidia-cuda-mps-control"
 Facts = dict[str, Any]

@@ -37,7 +37,8 @@ from continual_crust.selection.coreset import Coreset, coreset_of
 from continual_crust.strategies import Training
 from continual_crust.strategies.icarl import Icarl
 from continual_crust.studies.defaults import defaults_for
-from continual_crust.studies.result import versions, write_atomically
+from continual_crust.studies.result import versions
+from continual_crust.writing import write_atomically
 
 from avalanche.training.supervised.icarl import _ICaRLPlugin  # isort: skip
 

@@ -21,7 +21,7 @@ from continual_crust.models import build_model
 from continual_crust.strategies.adam import Adam
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.whole_step import WholeStep
-from continual_crust.studies.result import write_atomically
+from continual_crust.writing import write_atomically
 from gpu_parts import Facts
 from training_gpu import BATCH, DEVICE, TOGETHER, WORKLOADS, machine
 

@@ -43,9 +43,10 @@ from continual_crust.field.session import Session
 from continual_crust.field.state import StateFolder
 from continual_crust.strategies import Training
 from continual_crust.studies.config import RunConfig
-from continual_crust.studies.result import versions, write_atomically
+from continual_crust.studies.result import versions
 from continual_crust.studies.work import Workplace, work_on
 from continual_crust.tensor_tree import unpack_tree
+from continual_crust.writing import write_atomically
 
 ASKED = {"phase1_epochs": 3, "phase2_epochs": 4, "memory_per_class": 8}
 DURABLE = ("fsync", "rename", "replace")

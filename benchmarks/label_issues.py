@@ -31,7 +31,8 @@ from continual_crust.data.noise import corrupt
 from continual_crust.models import build_model, features_and_logits
 from continual_crust.randomness import generator_for, seed_for
 from continual_crust.selection.label_issues import find_label_issues
-from continual_crust.studies.result import versions, write_atomically
+from continual_crust.studies.result import versions
+from continual_crust.writing import write_atomically
 
 FOLDS = 5
 LEARNING_RATE, BATCH_SIZE = 1e-3, 32

@@ -25,7 +25,8 @@ from continual_crust.errors import InputError
 from continual_crust.selection.crowds import crowding
 from continual_crust.selection.look import coarse_pixels, detail, side_by_side
 from continual_crust.strategies.sift import NEIGHBOURS
-from continual_crust.studies.result import versions, write_atomically
+from continual_crust.studies.result import versions
+from continual_crust.writing import write_atomically
 
 DATASETS = ("digits", "mnist", "fashionmnist", "cifar10", "mstar", "mstar, cropped")
 SEEDS = (0, 1)

@@ -23,7 +23,8 @@ from sklearn.metrics import roc_auc_score
 
 from continual_crust import ContinualLearner
 from continual_crust.data import Dataset, Noise, Stream, load_dataset
-from continual_crust.studies.result import versions, write_atomically
+from continual_crust.studies.result import versions
+from continual_crust.writing import write_atomically
 
 LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 

@@ -21,7 +21,8 @@ import torch
 from continual_crust import ContinualLearner
 from continual_crust.field.session import Session
 from continual_crust.field.state import StateFolder
-from continual_crust.studies.result import versions, write_atomically
+from continual_crust.studies.result import versions
+from continual_crust.writing import write_atomically
 
 KNOWN = ("2S1", "BRDM_2", "ZIL131")
 NEW, UNKNOWN = "T62", "D7"

@@ -14,7 +14,7 @@ from typing import Any
 
 from continual_crust.report.generated_tables import filled
 from continual_crust.report.tables import markdown_table
-from continual_crust.studies.result import write_atomically
+from continual_crust.writing import write_atomically
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"

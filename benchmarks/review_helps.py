@@ -24,7 +24,8 @@ from continual_crust import ContinualLearner
 from continual_crust.data import Noise, Stream, load_dataset
 from continual_crust.field.session import Session
 from continual_crust.field.state import StateFolder
-from continual_crust.studies.result import versions, write_atomically
+from continual_crust.studies.result import versions
+from continual_crust.writing import write_atomically
 
 REVIEWS = ("kept", "all")
 Row = tuple[str, str, str, str]

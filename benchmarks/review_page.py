@@ -22,12 +22,13 @@ from pathlib import Path
 import numpy as np
 
 from chromium import Browser
+from continual_crust.field.review_data import ReviewData, ReviewedClass
+from continual_crust.field.review_page import page_html
+from continual_crust.field.review_sheets import sheets_of
 from continual_crust.field.seen import thumbnail_of
 from continual_crust.report.page_style import CSS
-from continual_crust.report.review_data import ReviewData, ReviewedClass
-from continual_crust.report.review_page import page_html
-from continual_crust.report.review_sheets import sheets_of
-from continual_crust.studies.result import versions, write_atomically
+from continual_crust.studies.result import versions
+from continual_crust.writing import write_atomically
 
 CLASSES = 10
 FRAMES = 120

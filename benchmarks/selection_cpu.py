@@ -37,7 +37,7 @@ from continual_crust.selection.greedy import TIE, plain_picks
 from continual_crust.selection.partition import partitioned_medoids
 from continual_crust.selection.points import FactoredPoints, Points, prepared
 from continual_crust.selection.products import row_products
-from continual_crust.studies.result import write_atomically
+from continual_crust.writing import write_atomically
 
 COUNT, SIZE, DIMENSIONS = 6000, 300, (10, 128, 1280)
 CLASSES, FEATURES = 10, 128

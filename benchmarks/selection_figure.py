@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from continual_crust.report.drawing import DPI, FAINT, INK, png
-from continual_crust.studies.result import write_atomically
+from continual_crust.writing import write_atomically
 
 BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
 

@@ -40,7 +40,7 @@ from continual_crust.process_memory import keep_freed_memory
 from continual_crust.strategies import Replay, Training
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.replay import ReplayOptions
-from continual_crust.studies.result import write_atomically
+from continual_crust.writing import write_atomically
 from selection_cpu import Row, limits_of, machine, shortest
 
 BATCH = 32

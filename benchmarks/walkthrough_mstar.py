@@ -29,7 +29,8 @@ import torch
 
 from chromium import CHROMIUM, Browser
 from continual_crust import ContinualLearner
-from continual_crust.studies.result import versions, write_atomically
+from continual_crust.studies.result import versions
+from continual_crust.writing import write_atomically
 from own_images_mstar import KNOWN, NEW, make_folders
 
 TEST_IMAGES = 100

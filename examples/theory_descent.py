@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from continual_crust.data import load_dataset
 from continual_crust.report.drawing import png
 from continual_crust.report.theory_figure import descent_figure
-from continual_crust.studies.result import write_atomically
 from continual_crust.theory import Descent, Outputs, descend, measure
+from continual_crust.writing import write_atomically
 
 
 def four_zeros_and_four_ones() -> tuple[Tensor, Tensor]:

@@ -30,10 +30,10 @@ from continual_crust.data.loading import Request
 from continual_crust.errors import InputError
 from continual_crust.field.checkpoint import Checkpoint
 from continual_crust.field.generation import Damaged, _parsed_sums
+from continual_crust.field.review_data import review_data
 from continual_crust.field.state import StateFolder
 from continual_crust.field.strategy import FieldCrust, Lesson
 from continual_crust.models import build_model
-from continual_crust.report.review_data import review_data
 from continual_crust.selection.trust import Assessment
 from continual_crust.strategies import STRATEGIES, Training
 from continual_crust.studies import memory

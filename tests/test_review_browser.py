@@ -19,13 +19,13 @@ from PIL import Image
 from chromium import CHROMIUM, UNREADABLE, Browser
 from continual_crust import ContinualLearner
 from continual_crust.data import Dataset
+from continual_crust.field.review_data import ReviewData, ReviewedClass
+from continual_crust.field.review_page import page_html, write_review_page
+from continual_crust.field.review_sheets import sheets_of
 from continual_crust.field.seen import OTHER, RIGHT, WRONG, thumbnail_of
 from continual_crust.field.session import Session
 from continual_crust.field.state import StateFolder
-from continual_crust.report.review_data import ReviewData, ReviewedClass
-from continual_crust.report.review_page import page_html, write_review_page
-from continual_crust.report.review_sheets import sheets_of
-from continual_crust.studies.result import write_atomically
+from continual_crust.writing import write_atomically
 from field_images import command, digit_folders, numbers_of, write_images
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed; on Debian: apt install chromium")

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from continual_crust.data import Dataset
 from continual_crust.errors import InputError
 from continual_crust.field.generation import Generation, seen_file
+from continual_crust.field.review_data import ReviewData, ReviewedClass, review_data
+from continual_crust.field.review_page import page_html, write_review_page
+from continual_crust.field.review_sheets import COLUMNS, PER_SHEET, Sheets, sheets_of
 from continual_crust.field.seen import OTHER, RIGHT, THUMBNAIL_SIDE, WRONG, Seen, thumbnail_of
 from continual_crust.field.session import Session
 from continual_crust.field.state import StateFolder
-from continual_crust.report.review_data import ReviewData, ReviewedClass, review_data
-from continual_crust.report.review_page import page_html, write_review_page
-from continual_crust.report.review_sheets import COLUMNS, PER_SHEET, Sheets, sheets_of
 from continual_crust.tensor_file import pack
 from field_images import command, digit_folders, fingerprint
 

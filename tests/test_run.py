@@ -19,7 +19,7 @@ from continual_crust.evaluation import average_accuracy, forgetting
 from continual_crust.strategies import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
-from continual_crust.studies.result import RunResult, write_atomically
+from continual_crust.studies.result import RunResult
 from continual_crust.studies.run import (
     CHECKPOINT,
     build_strategy,
@@ -31,6 +31,7 @@ from continual_crust.studies.run import (
     save_learner,
 )
 from continual_crust.tensor_tree import pack_tree, unpack_tree
+from continual_crust.writing import write_atomically
 
 QUICK = RunConfig(
     dataset="few_digits",

@@ -20,9 +20,10 @@ import pytest
 from continual_crust.errors import InputError
 from continual_crust.studies.engines import local_engine, ray_engine
 from continual_crust.studies.folder import StudyFolder, claimed
-from continual_crust.studies.result import RunResult, write_atomically
+from continual_crust.studies.result import RunResult
 from continual_crust.studies.study_file import find_study, parse_study
 from continual_crust.studies.work import Workplace, _meanwhile, work_on
+from continual_crust.writing import write_atomically
 from field_images import command
 
 SMALL = """\

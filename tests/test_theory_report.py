@@ -14,16 +14,16 @@ from rich.console import Console
 
 from continual_crust.data import Dataset, Noise, NoiseKind, Stream
 from continual_crust.errors import InputError
+from continual_crust.report import theory_sweep as sweeping
 from continual_crust.report.theory_figure import theory_figure
 from continual_crust.strategies import Training
 from continual_crust.studies.config import RunConfig
-from continual_crust.studies.result import finite
 from continual_crust.studies.run import FinishedRun, execute
 from continual_crust.theory import TheoryReport, coverage, tables, theory_report, watched_descent
-from continual_crust.theory import sweep as sweeping
 from continual_crust.theory.learner import median
 from continual_crust.theory.printing import measured_table, print_report, print_sweep, print_wide
 from continual_crust.theory.tables import number
+from continual_crust.writing import finite
 
 QUICK = Training(phase1_epochs=4, phase2_epochs=1, memory_per_class=8)
 DOCUMENT = Path(__file__).parents[1] / "docs" / "theory.md"

@@ -52,10 +52,10 @@ def theory(
         return
     from continual_crust.data import load_dataset
     from continual_crust.devices import choose_device
-    from continual_crust.studies.result import write_json
     from continual_crust.studies.run import load_run, read_config
     from continual_crust.theory import theory_report
     from continual_crust.theory.printing import print_report
+    from continual_crust.writing import write_json
 
     config = read_config(folder)
     with console.status(f"reading {config.dataset}"):
@@ -72,8 +72,8 @@ def theory(
 
 
 def _sweep(out: Path, workers: int | None) -> None:
+    from continual_crust.report.theory_sweep import sweep
     from continual_crust.theory.printing import print_sweep
-    from continual_crust.theory.sweep import sweep
 
     with _bar() as advance:
         path = sweep(out, advance, workers=workers)

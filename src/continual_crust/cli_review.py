@@ -42,8 +42,8 @@ def review(
     if form not in FORMATS:
         raise unknown_name("format", form, FORMATS)
     from continual_crust.field.review_list import COLUMNS, listed
-    from continual_crust.report.review_page import TITLE, write_review_page
-    from continual_crust.studies.result import write_atomically
+    from continual_crust.field.review_page import TITLE, write_review_page
+    from continual_crust.writing import write_atomically
 
     page = out or state / "review.html"
     if form == "html":

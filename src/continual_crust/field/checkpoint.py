@@ -18,9 +18,9 @@ from continual_crust.field.persistence import (
 )
 from continual_crust.field.state import told_as_unwritable
 from continual_crust.field.strategy import FieldCrust, Lesson
-from continual_crust.studies.result import write_atomically
 from continual_crust.tensor_file import NotATensorFile, pack
 from continual_crust.tensor_tree import pack_tree, unpack_tree
+from continual_crust.writing import write_atomically
 
 
 class Checkpoint:

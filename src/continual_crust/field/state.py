@@ -42,9 +42,9 @@ import filelock
 from continual_crust.data.folder import visible
 from continual_crust.errors import InputError
 from continual_crust.field.generation import SUMS, Damaged, Generation
-from continual_crust.studies.result import UNFINISHED
 from continual_crust.tensor_file import NotATensorFile
 from continual_crust.tensor_tree import unpack_tree
+from continual_crust.writing import UNFINISHED
 
 NOT_ENDED = "has not ended; if it was stopped, repeat its command to go on"
 _NUMBER = re.compile(r"\d{6,12}")

@@ -19,8 +19,9 @@ from continual_crust.report.page_style import CSS
 from continual_crust.report.styles import style_of
 from continual_crust.report.tables import by_method, percent, summary_table
 from continual_crust.studies.memory import memory_by_class
-from continual_crust.studies.result import RunResult, write_atomically
+from continual_crust.studies.result import RunResult
 from continual_crust.studies.run import FinishedRun
+from continual_crust.writing import write_atomically
 
 BASELINE = "replay"
 """The method that the others' memories are compared with."""

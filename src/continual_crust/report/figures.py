@@ -30,7 +30,8 @@ from continual_crust.report.mosaic import FRAME, ROW_GAP, mosaic
 from continual_crust.report.styles import WRONG, style_of
 from continual_crust.report.tables import by_method, percent
 from continual_crust.studies.memory import evenly
-from continual_crust.studies.result import RunResult, write_atomically
+from continual_crust.studies.result import RunResult
+from continual_crust.writing import write_atomically
 
 LEGEND_COLUMNS = 3
 

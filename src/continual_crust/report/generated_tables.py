@@ -33,9 +33,9 @@ from continual_crust.report.tables import markdown_table
 from continual_crust.studies.collected import Collected
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.paper import PaperTable, paper_table
-from continual_crust.studies.result import write_atomically
 from continual_crust.studies.study import Study, run_id
 from continual_crust.studies.study_file import find_study, shipped_studies
+from continual_crust.writing import write_atomically
 
 PLACE = re.compile(r"(<!-- table: (?P<name>[^\n]*?) -->\n)(?P<old>.*?)(<!-- end of table -->)", re.DOTALL)
 OWN_STUDIES = ("surpass_", "beyond_")

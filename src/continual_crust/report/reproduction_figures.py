@@ -27,7 +27,7 @@ from continual_crust.report.styles import style_of
 from continual_crust.studies.collected import Collected
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.paper import paper_table
-from continual_crust.studies.result import write_atomically
+from continual_crust.writing import write_atomically
 
 LEVELS = tuple(tenth / 10 for tenth in range(9))
 NOISE_METHODS = {"sift": "Sift", "crust": AS_RELEASED, "cosine_crust": "CosineCRUST", "replay": "Replay"}

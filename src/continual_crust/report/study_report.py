@@ -46,7 +46,7 @@ from continual_crust.report.study_sections import (
 from continual_crust.report.study_style import study_css
 from continual_crust.report.study_tables import StudyTable, as_csv, as_latex, as_markdown, study_tables
 from continual_crust.studies.memory import ClassMemory, load_memory
-from continual_crust.studies.result import write_atomically
+from continual_crust.writing import write_atomically
 
 PER_ROW = 25
 """Images of a class that fit side by side on the page."""

@@ -34,7 +34,7 @@ def theory_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     Parameters
     ----------
     rows
-        As :func:`continual_crust.theory.sweep.sweep` writes them.
+        As :func:`continual_crust.report.theory_sweep.sweep` writes them.
     """
     figure = Figure(figsize=(11, 3.9), dpi=DPI, layout="constrained")
     for position, (name, title, unit, scale) in enumerate(_PANELS):

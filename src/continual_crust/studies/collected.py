@@ -18,8 +18,9 @@ from continual_crust.data import SOURCES
 from continual_crust.errors import InputError, told_if_unwritable, unknown_name
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.finished import read_finished, wrong_with
-from continual_crust.studies.result import RunResult, write_atomically
+from continual_crust.studies.result import RunResult
 from continual_crust.studies.study import run_id
+from continual_crust.writing import write_atomically
 
 DIGITS = 5
 """Decimals that are kept of what was measured: more than one test image in ten thousand can move."""

@@ -12,9 +12,10 @@ import filelock
 from continual_crust.errors import InputError, told_if_unwritable
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.finished import wrong_with
-from continual_crust.studies.result import UNFINISHED, RunResult, write_atomically
+from continual_crust.studies.result import RunResult
 from continual_crust.studies.study import Study, run_id
 from continual_crust.studies.study_file import parse_study
+from continual_crust.writing import UNFINISHED, write_atomically
 
 
 @dataclass(frozen=True)

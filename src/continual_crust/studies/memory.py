@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from continual_crust.studies.result import write_atomically
+from continual_crust.writing import write_atomically
 
 if TYPE_CHECKING:
     from continual_crust.studies.run import FinishedRun

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
-import os
 import platform
-import tempfile
 from dataclasses import asdict, dataclass, field
-from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from continual_crust import __version__
 from continual_crust.errors import InputError
+from continual_crust.writing import write_json
 
 
 @dataclass(frozen=True)
@@ -71,60 +67,7 @@ class RunResult:
             raise InputError(f"{path} is not a result of a run ({error}); run it again.") from None
 
 
-UNFINISHED = ".unfinished"
-"""How the names of files end that are being written; what is left of one can be thrown away."""
-
-
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file so that it is there whole or not at all, whenever the program or the machine stops.
-
-    A link stays a link, and what is no file, such as a device or a pipe, is written to and not replaced.
-    """
-    data = content.encode() if isinstance(content, str) else content
-    try:
-        target = path.resolve()
-        if target.exists() and not target.is_file() and not target.is_dir():
-            target.write_bytes(data)
-        else:
-            _write_beside_and_rename(target, data)
-    except OSError as error:
-        # Of a full disk the system does not say which file it was.
-        raise OSError(error.errno, error.strerror, str(path)) from None
-
-
-def _write_beside_and_rename(path: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
 def versions() -> dict[str, str]:
     """What the numbers may depend on."""
     libraries = {name: version(name) for name in ("torch", "torchvision", "numpy")}
     return {"continual_crust": __version__, "python": platform.python_version(), **libraries}
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Store a nested value as JSON, whole or not at all."""
-    write_atomically(path, json.dumps(finite(value), indent=1, allow_nan=False) + "\n")
-
-
-def finite(value: Any) -> Any:
-    """The same nested value for JSON: names for members of an enum, None for numbers JSON does not have."""
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return value

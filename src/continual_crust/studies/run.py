@@ -18,9 +18,10 @@ from continual_crust.models import build_model
 from continual_crust.randomness import seed_for
 from continual_crust.strategies import Observer, Strategy, Told, options_of, strategy_named
 from continual_crust.studies.config import RunConfig
-from continual_crust.studies.result import RunResult, versions, write_atomically
+from continual_crust.studies.result import RunResult, versions
 from continual_crust.studies.study import revision_of
 from continual_crust.tensor_tree import pack_tree, unpack_tree
+from continual_crust.writing import write_atomically
 
 CONFIG, LEARNER, CHECKPOINT = "config.yaml", "learner.safetensors", "checkpoint.safetensors"
 """Files in a run's folder: what it is, the learner at its end, and where a run that is under way stands."""

@@ -14,12 +14,12 @@ from continual_crust.data.samples import Samples
 from continual_crust.data.stream import Stream
 from continual_crust.errors import InputError
 from continual_crust.strategies.base import Strategy
-from continual_crust.studies.result import finite
 from continual_crust.theory.descent import Descent, descend
 from continual_crust.theory.jacobian import MEMORY, Jacobian, Matrix, written_out
 from continual_crust.theory.outputs import MARGIN, Outputs
 from continual_crust.theory.quantities import Measurement, measure, replacement
 from continual_crust.theory.theorems import Theorem, theorem_for
+from continual_crust.writing import finite
 
 MOST_SAMPLES = 500
 """Images of a class that are looked at, its memory among them."""

@@ -95,7 +95,7 @@ def iterations_table(report: TheoryReport) -> Table:
 
 
 def print_sweep(path: Path, console: Console) -> None:
-    """Show the file that :func:`continual_crust.theory.sweep.sweep` wrote."""
+    """Show the file that :func:`continual_crust.report.theory_sweep.sweep` wrote."""
     for table in sweep_tables(json.loads(path.read_text(encoding="utf-8"))["rows"]):
         print_wide(table, console)
 

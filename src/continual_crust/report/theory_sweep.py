@@ -21,13 +21,14 @@ from continual_crust.report.theory_figure import theory_figure
 from continual_crust.strategies import Training, strategy_named
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
-from continual_crust.studies.result import versions, write_atomically, write_json
+from continual_crust.studies.result import versions
 from continual_crust.studies.run import FinishedRun, execute
 from continual_crust.theory.coverage import coverage
 from continual_crust.theory.learner import TheoryReport, median, remembered, theory_report, watched_descent
 from continual_crust.theory.quantities import Measurement
 from continual_crust.theory.tables import markdown, sweep_tables
 from continual_crust.theory.theorems import Status, Theorem
+from continual_crust.writing import write_atomically, write_json
 
 LABEL_LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 PERTURBED_LEVELS = (0.2, 0.4, 0.6, 0.8)

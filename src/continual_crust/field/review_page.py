@@ -20,10 +20,10 @@ from typing import Any
 from continual_crust.errors import told_if_unwritable
 from continual_crust.field.folder import readable
 from continual_crust.field.generation import Generation
+from continual_crust.field.review_data import ReviewData, review_data
+from continual_crust.field.review_sheets import COLUMNS, PER_SHEET, Sheets, sheets_of
 from continual_crust.report.page_style import CSS
-from continual_crust.report.review_data import ReviewData, review_data
-from continual_crust.report.review_sheets import COLUMNS, PER_SHEET, Sheets, sheets_of
-from continual_crust.studies.result import write_atomically
+from continual_crust.writing import write_atomically
 
 MOST = 20_000
 """Images on one page, unless told otherwise."""
@@ -204,4 +204,4 @@ def _hash(content: str) -> str:
 
 
 def _beside(name: str) -> str:
-    return (files("continual_crust.report") / name).read_text(encoding="utf-8")
+    return (files("continual_crust.field") / name).read_text(encoding="utf-8")
