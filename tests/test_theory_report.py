@@ -258,16 +258,16 @@ def test_tables_of_a_sweep() -> None:
     assert conditions.rows == (("none", "14 / 18", ""), ("label:0.2", "", "– / 0"))
     assert (covered.headings, covered.rows) == (("noise", "rule", "k = 5"), (("none", "random", "25%, 0.50"),))
     assert descents.rows == (("none", "4", "3", "4", "0"),)
-    assert "| none | 14 / 18 |  |\n" in tables.markdown([conditions])
+    assert "| none | 14 / 18 |  |\n" in sweeping.markdown([conditions])
 
 
 def test_the_documentation_shows_the_measured_tables() -> None:
     results, text = DOCUMENT.parents[1] / "results", DOCUMENT.read_text(encoding="utf-8")
     rows = json.loads((results / "theory_digits.json").read_text(encoding="utf-8"))["rows"]
     found = tables.sweep_tables(rows)
-    assert (results / "theory_digits.md").read_text(encoding="utf-8") == tables.markdown(found)
+    assert (results / "theory_digits.md").read_text(encoding="utf-8") == sweeping.markdown(found)
     for table in found:
-        assert tables.markdown([table]).split("\n\n")[1] in text, table.title
+        assert sweeping.markdown([table]).split("\n\n")[1] in text, table.title
 
 
 def test_the_example_of_gradient_descent_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

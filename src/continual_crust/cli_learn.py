@@ -17,6 +17,7 @@ from rich.text import Text
 
 from continual_crust.cli_printing import console, counted, new_table, printable, say, warn
 from continual_crust.errors import InputError, first_few, unknown_name
+from continual_crust.progress import OnProgress
 
 if TYPE_CHECKING:
     from continual_crust.field.folder import Skipped
@@ -113,7 +114,7 @@ def learn(
     # What both make together is one step to take back.
     before = StateFolder(state).newest().number if review is not None and folder is not None else None
 
-    def session(advance: Callable[[str, int, int], None]) -> Session:
+    def session(advance: OnProgress) -> Session:
         return Session(StateFolder(state), device, int(cache_size * (1 << 30)), advance, checkpoint, before)
 
     if review is not None:
@@ -236,7 +237,7 @@ def _images(count: int) -> str:
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[str, int, int], None]]:
+def _bar() -> Iterator[OnProgress]:
     """A bar for each thing that is done, which counts real work: files read, images trained on."""
     from continual_crust.progress import progress_bar
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +11,7 @@ import typer
 
 from continual_crust.cli_printing import console, tell_where
 from continual_crust.errors import InputError, told_if_unwritable
+from continual_crust.progress import OnProgress
 
 
 def report(
@@ -82,7 +83,7 @@ def _sweep(out: Path, workers: int | None) -> None:
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[str, int, int], None]]:
+def _bar() -> Iterator[OnProgress]:
     from continual_crust.progress import progress_bar
 
     with progress_bar(console) as bar:

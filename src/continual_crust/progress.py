@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+OnProgress = Callable[[str, int, int], None]
+"""Is told what is being done, how much of it is done and how much there is."""
+
 
 class RunProgress:
     """Follows one run: which experience, which phase, which epoch, how long still."""

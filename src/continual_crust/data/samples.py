@@ -82,7 +82,7 @@ def check_labels(whose: str, labels: Tensor, images: Tensor) -> None:
 
 @dataclass(frozen=True)
 class Truth:
-    """What really is in the training images. Only evaluation receives it; both tensors are indexed by id."""
+    """What really is in the training images. Only evaluation receives it; all tensors are indexed by id."""
 
     labels: Tensor
     """True class of each image, int64."""

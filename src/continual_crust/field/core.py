@@ -34,8 +34,9 @@ from continual_crust.field.reports import ClassReport, doubts_of, second_opinion
 from continual_crust.field.rows import ArrayRows, Rows, StackedRows
 from continual_crust.field.seen import LIKELY, NO_MARK, RIGHT, Seen
 from continual_crust.field.settings import OWN_MODEL, Settings
-from continual_crust.field.strategy import Batch, FieldCrust, Lesson, OnProgress
+from continual_crust.field.strategy import Batch, FieldCrust, Lesson
 from continual_crust.models import build_model, check_takes
+from continual_crust.progress import OnProgress
 from continual_crust.randomness import seed_for
 from continual_crust.selection.noise_share import NoiseEstimate
 from continual_crust.tensor_file import NotATensorFile, pack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,13 +20,12 @@ from continual_crust.errors import InputError
 from continual_crust.field.seen import digest_of, thumbnail_of
 from continual_crust.field.settings import Settings
 from continual_crust.field.state import told_as_unwritable
+from continual_crust.progress import OnProgress
 
 CHUNK = 256
 """Files decoded at a time."""
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
 """Of files that were likely meant to be learned."""
-
-OnProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

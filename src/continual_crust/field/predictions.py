@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from continual_crust.errors import InputError
-from continual_crust.field.folder import CHUNK, Form, OnProgress, Skipped, files_under, shown
+from continual_crust.field.folder import CHUNK, Form, Skipped, files_under, shown
 from continual_crust.field.inputs import Label
 from continual_crust.field.learner import ContinualLearner
 from continual_crust.field.notes import lost_to_the_form, only_the_first
 from continual_crust.field.state import StateFolder
+from continual_crust.progress import OnProgress
 
 
 @dataclass(frozen=True)

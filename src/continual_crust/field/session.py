@@ -30,7 +30,6 @@ from continual_crust.field.folder import (
     DecodedFiles,
     Form,
     ImageFile,
-    OnProgress,
     Skipped,
     class_name,
     empty_classes,
@@ -48,6 +47,7 @@ from continual_crust.field.review_file import read_review
 from continual_crust.field.rows import ChosenRows
 from continual_crust.field.settings import Settings
 from continual_crust.field.state import StateFolder, told_as_unwritable
+from continual_crust.progress import OnProgress
 
 LARGEST_SIDE, LARGEST_PRETRAINED_SIDE = 128, 224
 """Longest side of images when no size is asked for; torchvision's weights were made at the second."""

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from continual_crust.data.samples import Samples
 from continual_crust.field.rows import ArrayRows, Rows, RowSamples, StackedRows, chunks
+from continual_crust.progress import OnProgress
 from continual_crust.randomness import seed_for
 from continual_crust.selection.selectors import select
 from continual_crust.selection.trust import (
@@ -53,7 +54,6 @@ MOVED = 0.1
 AVERAGED = 0.5
 """The share of phase 2, its end, over which weights are averaged."""
 
-OnProgress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done and how much there is."""
 
 

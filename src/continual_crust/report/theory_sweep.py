@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, fields
@@ -16,7 +16,9 @@ import torch
 
 from continual_crust.data import Noise, NoiseKind, load_dataset
 from continual_crust.errors import InputError, told_if_unwritable
+from continual_crust.progress import OnProgress
 from continual_crust.report.drawing import png
+from continual_crust.report.tables import markdown_table
 from continual_crust.report.theory_figure import theory_figure
 from continual_crust.strategies import Training, strategy_named
 from continual_crust.studies.config import RunConfig
@@ -26,7 +28,7 @@ from continual_crust.studies.run import FinishedRun, execute
 from continual_crust.theory.coverage import coverage
 from continual_crust.theory.learner import TheoryReport, median, remembered, theory_report, watched_descent
 from continual_crust.theory.quantities import Measurement
-from continual_crust.theory.tables import markdown, sweep_tables
+from continual_crust.theory.tables import TextTable, sweep_tables
 from continual_crust.theory.theorems import Status, Theorem
 from continual_crust.writing import write_atomically, write_json
 
@@ -40,7 +42,7 @@ _NUMBERS = tuple(field.name for field in fields(Measurement) if field.name != "p
 
 def sweep(
     out: Path,
-    on_progress: Callable[[str, int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
     *,
     method: str = "crust",
     seeds: int = SEEDS,
@@ -96,6 +98,12 @@ def sweep(
     write_atomically(path.with_suffix(".png"), png(theory_figure(rows)))
     write_atomically(path.with_suffix(".md"), markdown(sweep_tables(rows)))
     return path
+
+
+def markdown(tables: Sequence[TextTable]) -> str:
+    """Tables under their titles, as in a Markdown page."""
+    shown = (markdown_table(table.headings, table.rows, names=len(table.headings)) for table in tables)
+    return "\n".join(f"**{table.title}**\n\n{rows}" for table, rows in zip(tables, shown, strict=True))
 
 
 def _config(method: str, noise: Noise, seed: int, training: Training | None) -> RunConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from continual_crust.data.samples import Samples
 from continual_crust.data.stream import Stream
 from continual_crust.errors import InputError
+from continual_crust.progress import OnProgress
 from continual_crust.strategies.base import Strategy
 from continual_crust.theory.descent import Descent, descend
 from continual_crust.theory.jacobian import MEMORY, Jacobian, Matrix, written_out
@@ -66,7 +67,7 @@ def theory_report(
     classes: Sequence[str] | None = None,
     most_samples: int = MOST_SAMPLES,
     memory: int = MEMORY,
-    on_progress: Callable[[str, int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> TheoryReport:
     """Measure a learner's coresets and hold the theorems against them.
 

@@ -59,11 +59,6 @@ def sweep_tables(rows: Rows) -> list[TextTable]:
     ]
 
 
-def markdown(tables: Sequence[TextTable]) -> str:
-    """Tables under their titles, as in a Markdown page."""
-    return "\n".join(f"**{table.title}**\n\n{_markdown(table)}" for table in tables)
-
-
 def number(value: float | None) -> str:
     """Three digits, or a dash for what has no value.
 
@@ -138,8 +133,3 @@ def _by_noise(rows: Rows) -> dict[str, list[Mapping[str, Any]]]:
 
 def _noise(row: Mapping[str, Any]) -> str:
     return "none" if row["noise"] == "none" else f"{row['noise']}:{row['level']:g}"
-
-
-def _markdown(table: TextTable) -> str:
-    lines = [table.headings, ("---",) * len(table.headings), *table.rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
