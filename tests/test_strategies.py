@@ -33,6 +33,13 @@ def told(strategy: Strategy, stream: Stream) -> Strategy:
     return strategy
 
 
+def told_stream(strategy: Strategy, dataset: Dataset) -> Stream:
+    """Without noise, so that every method keeps what it has room for."""
+    stream = Stream(dataset, Noise.parse("none"), seed=1)
+    told(strategy, stream)
+    return stream
+
+
 def learned(name: str, dataset: Dataset, training: Training = QUICK, noise: str = "label:0.3", **options) -> Strategy:
     strategy = strategy_named(name)(
         build_model("simple_cnn", dataset.image_shape, dataset.classes), training, **options
@@ -105,6 +112,25 @@ def test_phases_select_and_train_as_often_as_asked(
     assert sizes == [80] * 3 + [20] * 2 + [old + 40] * 3 + [30] * 2
     assert selections == [stream.groups[0]] * 2 + [stream.groups[1]] * 2
     assert told[:5] == [("phase 1", 1, 3), ("phase 1", 2, 3), ("phase 1", 3, 3), ("phase 2", 1, 2), ("phase 2", 2, 2)]
+
+
+@pytest.mark.parametrize("name", [name for name in ONE_AFTER_ANOTHER if strategy_named(name).remembers])
+def test_a_class_that_comes_again_keeps_what_was_remembered(name: str, few_digits: Dataset) -> None:
+    """Room for all of it, so that nothing need go."""
+    roomy = dataclasses.replace(QUICK, memory_per_class=10**4)
+    strategy = strategy_named(name)(build_model("simple_cnn", few_digits.image_shape, few_digits.classes), roomy)
+    stream = told_stream(strategy, few_digits)
+    first, second = stream[0], stream[1]
+    label = first.classes[0]
+    own = first.samples.of_class(label)
+    halves = own[: len(own) // 2], own[len(own) // 2 :]
+    for part in (halves[0], second.samples, halves[1]):
+        classes = second.classes if part is second.samples else (label,)
+        strategy.learn(dataclasses.replace(first, classes=classes, samples=part))
+    assert set(strategy.memory) == {label, *second.classes}
+    kept = set(strategy.memory[label].ids.tolist())
+    assert kept & set(halves[0].ids.tolist())
+    assert kept & set(halves[1].ids.tolist())
 
 
 def test_each_phase_has_a_fresh_optimizer(few_digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

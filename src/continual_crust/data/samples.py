@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Samples:
     """Images with the labels they were *given*, right or wrong. All tensors share their first dimension.
 
-    Indexing with a tensor of positions or a mask gives the chosen samples.
+    Indexing with a tensor of positions, a mask or a slice gives the chosen samples.
     """
 
     images: Tensor
@@ -53,7 +53,7 @@ class Samples:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, index: Tensor) -> Self:
+    def __getitem__(self, index: Tensor | slice) -> Self:
         return type(self)(*(getattr(self, field.name)[index] for field in fields(self)))
 
     def to(self, device: torch.device | str) -> Self:

@@ -155,7 +155,10 @@ class Strategy(ABC):
     @torch.inference_mode(False)
     @torch.enable_grad()  # whoever calls may have switched gradients off
     def learn(self, experience: Experience) -> None:
-        """Learn an experience's classes and remember some of its samples. Its data may be forgotten afterwards."""
+        """Learn an experience's classes and remember some of its samples. Its data may be forgotten afterwards.
+
+        Of a class that comes again, the memory is chosen anew among what was remembered of it and the new samples.
+        """
         if not isinstance(experience, Experience):
             raise InputError(
                 f"a {type(experience).__name__} is not an experience; give them one by one: for experience in stream."
@@ -173,7 +176,8 @@ class Strategy(ABC):
             raise InputError(f"images are {new} (channels, height, width) and those remembered {old}; resize them.")
         self.network.measure_normalization(images)
         try:
-            self._learn(experience.classes, experience.samples.to(self.network.device))
+            samples = experience.samples.to(self.network.device)
+            self._learn(experience.classes, self._with_their_memory(experience.classes, samples))
         except RuntimeError as error:
             if trouble_of_the_machine(error) is None:
                 check_takes(self.network.model, tuple(images.shape[1:]))  # says so if that is why
@@ -210,6 +214,14 @@ class Strategy(ABC):
         for _ in self._epochs("training", self.training.epochs):
             if len(samples):
                 phase.epoch(samples, beside)
+
+    def _with_their_memory(self, classes: Sequence[int], new: Samples) -> Samples:
+        """New samples, and as such what was remembered of classes that come again."""
+        known = [label for label in classes if label in self.memory and len(self.memory[label])]
+        parts = [new, *(self.memory[label] for label in known)]
+        for label in known:
+            self.memory[label] = self.memory[label][:0]
+        return Samples.concatenate(parts) if known else new
 
     def _with_memory(self, new: Samples) -> Samples:
         """New samples and remembered ones together."""

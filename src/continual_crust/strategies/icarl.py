@@ -66,6 +66,7 @@ class Icarl(Strategy):
         return copy.deepcopy(self.network.model).eval().requires_grad_(False)
 
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
+        self._is_old_class[list(classes)] = False  # one that comes again is taught, not distilled
         self._train(self._with_memory(new), self._loss)
         self._remember(classes, new)
         self._class_means = {
