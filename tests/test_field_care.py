@@ -74,6 +74,26 @@ def test_deep_images_keep_their_contrast(
         assert f"and this learner sees {black} to {white}, by what it began with" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("brightest", "told"), [(15, 1), (60, 0)])
+def test_images_in_which_hardly_anything_is_to_be_seen_are_told(
+    brightest: int,
+    told: int,
+    digits: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+) -> None:
+    """As of cameras whose 12 bits were stored in colour as if they were 16."""
+    for digit in (0, 1):
+        folder = tmp_path / "dark" / str(digit)
+        folder.mkdir(parents=True)
+        for number, image in enumerate(numbers_of(digits, digit)[:12]):
+            values = (image.astype(np.float64) / 255 * brightest).round().astype(np.uint8)
+            Image.fromarray(values).convert("RGB").save(folder / f"{number}.png")
+    assert command(monkeypatch, "learn", tmp_path / "S", tmp_path / "dark", *QUICK) == 0
+    assert capsys.readouterr().err.count(f"all images lie between 0 and {brightest} where 0 is black") == told
+
+
 def test_dead_and_hot_pixels_do_not_decide(digits: Dataset, tmp_path: Path) -> None:
     files = sorted(thermal(tmp_path / "warm", digits, 0).iterdir())
     expected = depth_of(files)

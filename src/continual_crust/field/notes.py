@@ -48,6 +48,18 @@ def lost_to_the_form(paths: Sequence[Path], form: Form) -> list[str]:
     return notes
 
 
+def nearly_flat(images: Rows) -> list[str]:
+    """Of images in which hardly anything can be seen, by what a few dozen of them say."""
+    some = images.take(torch.arange(0, len(images), -(-len(images) // 50)))
+    low, high = int(some.min()), int(some.max())
+    if high - low >= LEAST_CONTRAST * 255:
+        return []
+    return [
+        f"all images lie between {low} and {high} where 0 is black and 255 white: they are nearly flat, and there is "
+        "little to learn from; save them with more contrast, if there is any."
+    ]
+
+
 def only_the_first(several: int) -> list[str]:
     """Of files with more than one image."""
     if not several:

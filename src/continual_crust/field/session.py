@@ -126,6 +126,7 @@ class Session:
                     f"{stray} {lie} in {folder} itself, in no class folder, and {were} skipped; put {them} into one."
                 )
             good = decoded.good
+            notes += notes_of.nearly_flat(decoded)
             notes += notes_of.only_the_first(len(decoded.several & {file.path for file in good}))
             notes += notes_of.nearly_known_names(learner, named)
             if label is not None:
