@@ -72,7 +72,7 @@ def _one_dnn_works() -> bool:
     """Whether this PyTorch has that operator, which it keeps for its own compiler, and gets a small product right."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False
-    rows = torch.arange(15.0).reshape(5, 3)
+    rows = torch.arange(15, dtype=torch.float32, device="cpu").reshape(5, 3)
     try:
         return torch.equal(_one_dnn(rows, rows[:2]), rows @ rows[:2].T)
     except (AttributeError, RuntimeError, TypeError):  # not built in, or of another version with other arguments

@@ -201,9 +201,9 @@ def read_config(folder: Path) -> RunConfig:
     except OSError:
         raise InputError(f"there is no {path}; give the folder of a run.") from None
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise InputError(f"{path} is not YAML; run it again.") from None
+        raise InputError(f"{path} is not YAML; delete its folder and run it again.") from None
     if not isinstance(plain, dict):
-        raise InputError(f"{path} is not the configuration of a run; run it again.")
+        raise InputError(f"{path} is not the configuration of a run; delete its folder and run it again.")
     try:
         return RunConfig.from_dict(plain)
     except InputError as error:
