@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from continual_crust.report.generated_tables import PLACE, filled
 from performance_tables import PAGE, kernels, measured_tables, mnist, same_results, steps
+
+RESULTS = Path(__file__).parent.parent / "results"
+
+
+def measured(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def points(row: dict[str, Any]) -> str:
+    kind = {"spread": "spread", "collapsed": "95 % within 1e-4"}[row["kind"]]
+    return f"{kind}, gradients | 10 x 128" if row["factored"] else f"{kind} | {row['d']:,}"
+
+
+def ratio(value: float, aim: float) -> str:
+    return f"**{value:.1f}**" if value >= aim else f"{value:.1f}"
 
 
 def results(parts: dict[str, Any]) -> dict[str, Any]:
@@ -63,3 +81,42 @@ def test_different_ends_are_told(digests: str, told: str) -> None:
     names = ("mnist, one seed", "mnist, five seeds, processes")
     parts = {name: part(run(0, digest)) for name, digest in zip(names, digests, strict=False)}
     assert told in same_results(results(parts))
+
+
+def test_selection_beside_its_peers_is_as_it_was_measured() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for row in measured("selection_cpu")["facility_location"]:
+        best = min(row["apricot_s"], row["submodlib_s"])
+        at_limit = best / row["limit_s"]
+        assert row["ratio_s"] == pytest.approx(best / row["ours_s"])
+        told = (
+            f"| {points(row)} | {row['apricot_s']:.2f} s | {row['submodlib_s']:.2f} s | {row['ours_s']:.3f} s "
+            f"| {ratio(row['ratio_s'], 10)} | {row['limit_s']:.3f} s | {100 * row['limit_s'] / row['ours_s']:.0f} % "
+            f"| {at_limit:.{0 if at_limit > 20 else 1}f} | {row['distances_read'] / row['n'] ** 2:.1f} |"
+        )
+        assert told in text
+
+
+def test_apricot_is_also_measured_without_compiling_itself_anew() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for row in measured("selection_one_thread")["facility_location"]:
+        times = [f"{row[f'{name}_cpu_s']:.2f} s" for name in ("apricot", "apricot_compiled_once", "submodlib")]
+        ratios = [ratio(row[f"{name}_cpu_s"], 10) for name in ("ratio", "ratio_compiled_once")]
+        assert f"| {points(row)} | {' | '.join(times)} | {row['ours_cpu_s']:.3f} s | {' | '.join(ratios)} |" in text
+
+
+def test_training_beside_avalanche_is_as_it_was_measured() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for row in measured("training_cpu")["rows"]:
+        digits = 0 if row["ours_steps_per_s"] > 200 else 1
+        ours, stock, tuned, lower = (
+            f"{row[f'{name}_steps_per_s']:.{digits}f}"
+            for name in ("ours", "avalanche", "avalanche_tuned", "ours_bfloat16")
+        )
+        alone, plain = (f"{1 / row[f'network_alone_{name}_s']:.{digits}f}" for name in ("step", "step_of_pytorch"))
+        told = (
+            f"| {row['case']} | {ours} | {stock} | **{row['times_avalanche_s']:.2f}** | {tuned} "
+            f"| {row['times_avalanche_tuned_s']:.2f} | {lower} | {alone} | {plain} "
+            f"| {1 / row['network_alone_step_products_s']:.0f} |"
+        )
+        assert told in text
