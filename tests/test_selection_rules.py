@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import selection_cpu
 from continual_crust.errors import InputError
 from continual_crust.selection import FactoredPoints, centrality, cosine_crust, crust, facility_location
 from continual_crust.selection.distance_table import DistanceTable
@@ -118,6 +119,21 @@ def test_same_picks_as_apricot(monkeypatch: pytest.MonkeyPatch) -> None:
     similarity = (distance.double().max() - distance.double()).numpy()
     peer = apricot.FacilityLocationSelection(15, metric="precomputed", optimizer="naive").fit(similarity)
     assert facility_location(points, 15).indices.tolist() == peer.ranking.tolist()
+
+
+def test_the_benchmark_compiles_apricot_once_and_no_choice_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not hasattr(np, "in1d"):
+        monkeypatch.setattr(np, "in1d", np.isin, raising=False)
+    module = pytest.importorskip("apricot.functions.facilityLocation")
+    compiler, compiled = module.calculate_gains, []
+    monkeypatch.setattr(module, "calculate_gains", lambda *how: compiled.append(how) or compiler(*how))
+    selection_cpu._kept_compilers.cache_clear()
+    points = random_points(100, 3).double().numpy()
+    kept = [selection_cpu.apricot_compiled_once(points) for _ in range(2)]
+    assert len(compiled) == 1
+    assert kept == [selection_cpu.apricot_lazy(points)] * 2
+    assert len(compiled) == 2
+    selection_cpu._kept_compilers.cache_clear()
 
 
 def test_centrality_takes_the_smallest_total_distances() -> None:
