@@ -185,6 +185,13 @@ def test_help_fits_eighty_columns(
             assert len(line.rstrip()) + 1 + len(below.split()[0]) >= 80
 
 
+def test_a_narrow_terminal_loses_no_number(tmp_path: Path) -> None:
+    options = ["--dataset", "digits", "--method", "cumulative_crust", "--first-classes", "9", "--noise", "label:0.1"]
+    done = command("run", *options, "--out", tmp_path / "run", *QUICK, COLUMNS="50")
+    assert done.returncode == 0, done.stderr
+    assert "…" not in done.stdout
+
+
 def test_a_pipe_gets_no_bars(tmp_path: Path) -> None:
     """Not the empty lines that are left of them, either."""
     done = command("run", "--dataset", "digits", "--method", "naive", "--out", tmp_path / "run", *QUICK)
