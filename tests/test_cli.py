@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,34 @@ def test_what_the_terminal_cannot_show_is_escaped() -> None:
     done = command("datasets", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert r"8\xd78 grey pixels" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["run", "learn", "review", "theory", "study run"])
+def test_help_fits_eighty_columns(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No option's name is cut off, and no sentence is broken where the source breaks it."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert field_images.command(monkeypatch, *name.split(), "--help") == 0
+    told, _, options = capsys.readouterr().out.partition("╭")
+    assert "…" not in options
+    for line, below in pairwise(told.splitlines()):
+        if line.strip() and below.strip():
+            assert len(line.rstrip()) + 1 + len(below.split()[0]) >= 80
+
+
+def test_a_narrow_terminal_loses_no_number(tmp_path: Path) -> None:
+    options = ["--dataset", "digits", "--method", "cumulative_crust", "--first-classes", "9", "--noise", "label:0.1"]
+    done = command("run", *options, "--out", tmp_path / "run", *QUICK, COLUMNS="50")
+    assert done.returncode == 0, done.stderr
+    assert "…" not in done.stdout
+
+
+def test_a_pipe_gets_no_bars(tmp_path: Path) -> None:
+    """Not the empty lines that are left of them, either."""
+    done = command("run", "--dataset", "digits", "--method", "naive", "--out", tmp_path / "run", *QUICK)
+    assert done.stdout.startswith("digits, noise none")
+    assert done.stderr == ""
 
 
 def test_tables_are_not_written_from_a_folder_that_is_not_there(

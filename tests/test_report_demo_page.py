@@ -85,7 +85,7 @@ def test_the_page_shows_the_measured_numbers(page):
     assert "wrong label: 2 of 8 images" in words
     assert "90.0 % ± 2.8" in words
     assert "40 % of the training labels are wrong" in words
-    assert "continual-crust demo" in words
+    assert "continual-crust demo --seeds 2 --level 0.4" in words
 
 
 def test_the_page_needs_nothing_but_itself(page):

@@ -130,6 +130,11 @@ def test_a_matrix_of_one_experience_leaves_room_for_its_names(recwarn):
     assert not recwarn.list  # of axes that collapsed to nothing
 
 
+def test_letters_that_no_font_has_are_not_complained_of(recwarn):
+    assert png(accuracy_matrix(replace(RESULT, experiences=[["日本語"], ["🦊"], ["3"]])))
+    assert not recwarn.list
+
+
 def test_a_large_matrix_has_no_numbers():
     large = replace(RESULT, accuracy_matrix=[[0.5] * 13] * 13, experiences=[[str(at)] for at in range(13)])
     assert texts(accuracy_matrix(large)) == []

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from chromium import CHROMIUM, UNREADABLE, Browser
+from continual_crust.report.matrix_viewer import STEPS
 from continual_crust.report.study_report import write_report
 from test_report_study_data import config, result_of, write_memory, write_run, write_study
 
@@ -55,11 +56,40 @@ def test_it_opens_without_errors_fits_and_can_be_read(browser, page, width, dark
     assert (ground == "rgb(21, 23, 26)") == dark
 
 
+def test_every_shade_of_the_matrix_can_be_read(browser, page):
+    browser.open(page)
+    shades = "".join(f"<td class=v{step}>{step}</td>" for step in range(STEPS + 1))
+    browser.ask(f"document.querySelector('.panel:not([hidden]) tbody').innerHTML = '<tr>{shades}</tr>'")
+    assert browser.ask(UNREADABLE) == []
+
+
+def test_paper_has_all_columns_and_colours(browser, page):
+    browser.open(page, width=720)  # about what a printed page has
+    boxes = "[...document.querySelectorAll('.scroll:has(.numbers)')]"
+    too_wide = f"{boxes}.some((box) => box.scrollWidth > box.clientWidth)"
+    cells = "[...document.querySelectorAll('.matrix td, .dot')]"
+    assert browser.ask(too_wide)
+    browser.send("Emulation.setEmulatedMedia", media="print")
+    try:
+        assert not browser.ask(too_wide)
+        assert browser.ask(f"{cells}.every((cell) => getComputedStyle(cell).printColorAdjust === 'exact')")
+    finally:
+        browser.send("Emulation.setEmulatedMedia", media="")
+
+
+def test_a_sheet_alone_in_its_row_is_not_blown_up(browser, page):
+    browser.open(page)
+    widths = browser.ask("[...document.querySelectorAll('.side > figure')].map((figure) => figure.offsetWidth)")
+    assert max(widths) <= 704
+
+
 def test_hostile_names_are_text(browser, page):
     browser.open(page)
     assert browser.ask("document.scripts.length") == 1
     assert EVIL in browser.ask("document.querySelectorAll('h2')[1].textContent")
     assert not browser.ask("document.querySelectorAll('main b b, main script').length")
+    # A title written from right to left leaves the words behind it where they are.
+    assert browser.ask("getComputedStyle(document.querySelector('nav a')).unicodeBidi") == "isolate"
 
 
 def test_the_matrix_can_be_stepped_through_with_keys(browser, page):

@@ -22,6 +22,7 @@ from continual_crust.report.cells import build_grid
 from continual_crust.report.curves import forgotten_so_far, seen_so_far
 from continual_crust.report.drawing import png, svg
 from continual_crust.report.figures import accuracy_matrix, accuracy_over_experiences
+from continual_crust.report.matrix_viewer import Matrix, viewer
 from continual_crust.report.significance import comparisons
 from continual_crust.report.study_data import read_studies
 from continual_crust.report.study_figures import critical_difference_diagram, over_experiences
@@ -322,6 +323,12 @@ def test_curves_end_where_the_result_does():
     result = result_of(config(), accuracy_matrix=[[1.0, 0.0, 0.0], [0.8, 1.0, 0.0], [0.6, 0.7, 1.0]])
     assert np.allclose(seen_so_far(result), [1.0, 0.9, 2.3 / 3])
     assert np.allclose(forgotten_so_far(result), [np.nan, 0.2, 0.3], equal_nan=True)
+
+
+def test_the_matrix_tells_where_it_leaves_out_classes():
+    experiences = [["a long name of a class", "b", "c", "d", "e"], ["f"], ["g"]]
+    shown = Page(viewer([Matrix("crust", [result_of(config(), experiences=experiences)])], "x"))
+    assert "1: a long name of a cl…, b, c, d, …" in shown.words
 
 
 def test_joint_training_is_judged_on_everything():

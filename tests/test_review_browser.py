@@ -189,6 +189,30 @@ def test_long_names_show_their_ends(running: Browser, tmp_path: Path, width: int
     assert running.ask(f"{suggestions}.some((it) => it.textContent.startsWith('a cla'))")
 
 
+def test_names_from_right_to_left_keep_their_numbers_behind_them(running: Browser, tmp_path: Path) -> None:
+    data = many_images(20)
+    data.classes[1] = dataclasses.replace(data.classes[1], name="\u0634\u0627\u0631\u0639")
+    write_atomically(tmp_path / "page.html", page_html(data, sheets_of(data.thumbnails), "S"))
+    running.open(tmp_path / "page.html")
+    lefts = running.ask("""(() => {
+      const letters = document.querySelector(".instead").firstChild, text = letters.textContent;
+      return [text.indexOf("\u0634"), text.indexOf("7"), text.indexOf("%")].map((at) => {
+        const range = document.createRange();
+        range.setStart(letters, at);
+        range.setEnd(letters, at + 1);
+        return range.getBoundingClientRect().left;
+      });
+    })()""")
+    assert lefts == sorted(lefts)  # the name, 70, %
+
+
+@pytest.mark.parametrize("width", [1280, 1000, 800, 660])
+def test_the_buttons_leave_room_for_what_is_told(browser: Browser, state: Path, width: int) -> None:
+    browser.open(state / "review.html", width)
+    assert browser.ask("document.querySelector('#detail .text').clientWidth") >= 200
+    assert browser.ask("document.querySelector('#detail').offsetHeight") <= 144  # what the foot of the page keeps free
+
+
 def test_hostile_names_are_text(browser: Browser, state: Path) -> None:
     generation = StateFolder(state).newest()
     names = {browser.ask(f"({cell(at)}).title") for at in range(6)}

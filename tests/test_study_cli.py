@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from continual_crust.errors import InputError
+from continual_crust.studies.folder import claimed
 from field_images import command
 
 STUDY = """\
@@ -152,6 +153,19 @@ def test_runs_that_are_left_out_as_known_are_counted(
     assert command(monkeypatch, "study", "collect", "out/tiny", "--into", "kept") == 0
     assert study_run(monkeypatch, "digits", "--known", "kept", "--only", "*-label-0.4-*-s0-*") == 0
     assert "Small runs: 0 runs, 0 done, 0 to do. Left out as known from kept: 1." in capsys.readouterr().out
+
+
+def test_what_is_told_at_the_end_can_be_typed_and_counts_in_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    only = ("--only", "*-label-0.4-*-s0-*", "--out", "my runs")
+    assert study_run(monkeypatch, "digits", *only) == 0
+    assert "continual-crust report 'my runs/tiny'\n" in capsys.readouterr().out
+    (result,) = Path("my runs").rglob("result.json")
+    result.unlink()
+    with claimed(result.parent):
+        assert study_run(monkeypatch, "digits", *only) == 0
+    assert "0 failed. 1 run is under way in another process.\n" in capsys.readouterr().out
 
 
 def test_runs_that_an_edited_file_no_longer_asks_for_are_told(

@@ -49,9 +49,9 @@ def perturbed(perturbed_run: FinishedRun) -> TheoryReport:
     return theory_report(perturbed_run)
 
 
-def printed(report: TheoryReport) -> str:
+def printed(report: TheoryReport, width: int = 200) -> str:
     text = io.StringIO()
-    print_report(report, Console(file=text, width=200))
+    print_report(report, Console(file=text, width=width))
     return text.getvalue()
 
 
@@ -120,6 +120,10 @@ def test_a_narrow_terminal_loses_no_digit(perturbed: TheoryReport) -> None:
     assert max(map(len, lines)) <= 60
     cells = {cell.strip() for line in lines for cell in re.split("[│┃]", line)}
     assert cells >= {cell for row in (table.headings, *table.rows) for cell in row}
+
+
+def test_a_narrow_terminal_cuts_no_formula(perturbed: TheoryReport) -> None:
+    assert "…" not in printed(perturbed, width=60)
 
 
 def test_some_classes_and_some_samples(perturbed_run: FinishedRun, perturbed: TheoryReport) -> None:

@@ -79,10 +79,10 @@ def run(
         ),
     ] = "none",
     first_classes: Annotated[
-        int, typer.Option(help="Classes in the first experience.", rich_help_panel=DATA, min=1)
+        int, typer.Option(metavar="N", help="Classes in the first experience.", rich_help_panel=DATA, min=1)
     ] = 2,
     classes_per_experience: Annotated[
-        int, typer.Option(help="Classes in every later experience.", rich_help_panel=DATA, min=1)
+        int, typer.Option(metavar="N", help="Classes in every later experience.", rich_help_panel=DATA, min=1)
     ] = 1,
     image_size: Annotated[
         int | None, typer.Option(help="Side of the images in pixels, where a source can choose.", rich_help_panel=DATA)

@@ -87,8 +87,9 @@ def learn(
 ) -> None:
     """Learn your own images into the learner kept in STATE: new classes, or more images of known ones.
 
-    Prints what was kept, what looks mislabelled and how noisy the images seem. Stopped at any moment, the same command
-    goes on where it was.
+    Prints what was kept, what looks mislabelled and how noisy the images seem.
+
+    Stopped at any moment, the same command goes on where it was.
     """
     from continual_crust.field.session import Session
     from continual_crust.field.state import StateFolder
@@ -241,12 +242,7 @@ def _bar() -> Iterator[OnProgress]:
     """A bar for each thing that is done, which counts real work: files read, images trained on."""
     from continual_crust.progress import progress_bar
 
-    errors = Console(stderr=True)
-    if not errors.is_terminal:
-        # In a log, a bar is nothing but empty lines.
-        yield lambda what, done, total: None
-        return
-    with progress_bar(errors) as bar:
+    with progress_bar(Console(stderr=True)) as bar:
         tasks: dict[str, Any] = {}
 
         def advance(what: str, done: int, total: int) -> None:

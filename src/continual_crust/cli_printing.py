@@ -52,7 +52,7 @@ def print_results(results: list[RunResult]) -> None:
 
     table = Table(title=f"{results[0].dataset}, noise {results[0].noise}", title_justify="left")
     for heading in ("method", "seeds", "accuracy %", "forgetting %", "purity %", "seconds"):
-        table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
+        table.add_column(heading, justify="left" if heading == "method" else "right", overflow="fold")
     for row in summary_table(results).to_dict("records"):
         shares = (percent(row[name], row[f"{name}_std"]) for name in ("accuracy", "forgetting", "purity"))
         measures = (share.removesuffix(" %") for share in shares)

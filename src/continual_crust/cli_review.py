@@ -34,8 +34,9 @@ def review(
 ) -> None:
     """Write a page on which to mark what was kept and thrown out as right, wrong or another class's.
 
-    The marks it exports are applied with `continual-crust learn STATE --review FILE`. With `--format csv` the same as a
-    list, for programs: every image ever seen, the most doubtful of each class first.
+    The marks it exports are applied with `continual-crust learn STATE --review FILE`.
+
+    With `--format csv` the same as a list, for programs: every image ever seen, the most doubtful of each class first.
     """
     from continual_crust.field.state import StateFolder, told_as_unwritable
 

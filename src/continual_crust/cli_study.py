@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import statistics
 from collections import Counter
 from collections.abc import Iterable
@@ -148,10 +149,10 @@ def run(
                     bar.console.print(Text(f"{event.run}: {event.problem}"), soft_wrap=True)
     told = f"{outcomes['done']} done now, {outcomes['skipped']} done elsewhere, {outcomes['failed']} failed."
     if outcomes[UNDER_WAY]:
-        told += f" {outcomes[UNDER_WAY]} are under way in another process."
+        told += f" {counted(outcomes[UNDER_WAY], 'run is', 'runs are')} under way in another process."
     console.print(told)
     if outcomes["failed"] < len(mine):
-        console.print(Text(f"continual-crust report {folder.path}", "dim"), soft_wrap=True)
+        console.print(Text(f"continual-crust report {shlex.quote(str(folder.path))}", "dim"), soft_wrap=True)
     if problems:
         (problem, count), failed = problems.most_common(1)[0], outcomes["failed"]
         why = problem.rstrip(".") if count == failed else f"{count} of them: {problem.rstrip('.')}"

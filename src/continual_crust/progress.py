@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
+from rich.text import Text
 
 OnProgress = Callable[[str, int, int], None]
 """Is told what is being done, how much of it is done and how much there is."""
@@ -37,17 +48,29 @@ class RunProgress:
         self._progress.remove_task(self._task)
 
 
+class _Description(ProgressColumn):
+    """What is being done, cut off where the line is too short for it."""
+
+    def render(self, task: Task) -> Text:
+        return Text(task.description, no_wrap=True, overflow="ellipsis")
+
+
 @contextmanager
 def progress_bar(console: Console) -> Iterator[Progress]:
-    """Bars with elapsed and remaining time, gone when the block ends."""
+    """Bars with elapsed and remaining time, gone when the block ends; none in a file or a pipe."""
+
+    def whole() -> Column:
+        return Column(no_wrap=True)
+
     with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
+        _Description(),
+        BarColumn(max(6, min(40, console.width - 105)), table_column=whole()),
+        MofNCompleteColumn(table_column=whole()),
+        TimeElapsedColumn(table_column=whole()),
         TextColumn("left:"),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(table_column=whole()),
         console=console,
         transient=True,
+        disable=not console.is_interactive,
     ) as progress:
         yield progress

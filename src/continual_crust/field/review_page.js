@@ -5,6 +5,7 @@
   const count = data.names.length, classes = data.classes;
   const NONE = 0, RIGHT = 1, WRONG = 2, OTHER = 3; // OTHER + k: belongs to the class `called[k]`
   const ASIDE = 400; // pixels above and below what is seen that are made ready
+  const LEFT_TO_RIGHT = "\u200e"; // or a name written from right to left would draw numbers behind it to its other side
   const percent = (share) => `${Math.round(100 * share)}\u00a0%`;
   const number = (value) => value.toLocaleString("en");
   const plural = (value, one, many) => `${number(value)} ${value === 1 ? one : many}`;
@@ -405,7 +406,7 @@
   const rather = (id) => {
     if (data.other[id] < 0) return ["", ""];
     const word = data.probability[id] >= 0.5 ? "rather" : "or";
-    return [`${word} ${classes[data.other[id]].name}`, ` ${percent(data.probability[id])}`];
+    return [`${word} ${classes[data.other[id]].name}`, ` ${LEFT_TO_RIGHT}${percent(data.probability[id])}`];
   };
 
   const told = (id) => {

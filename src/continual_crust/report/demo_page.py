@@ -149,7 +149,7 @@ truth that only evaluation has. Whatever is wrong in a memory is learned again w
 <p>This is a small data set and {len(seeds)} {"seeds" if several else "seed"}: small differences may be
 chance.</p>
 <h2>Do it again</h2>
-<p><code>continual-crust demo</code></p>
+<p><code>continual-crust demo --seeds {len(seeds)} --level {noise.level:g}</code></p>
 <p class="soft">Made with {text(software)}.</p>
 </main>
 </body>

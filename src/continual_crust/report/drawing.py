@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Callable, Iterable
 
 import matplotlib as mpl
@@ -79,7 +80,10 @@ def svg(figure: Figure) -> bytes:
 
 def _saved(figure: Figure, form: str, metadata: dict[str, None]) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(
-        buffer, format=form, dpi=DPI, bbox_inches="tight", pad_inches=0.12, facecolor="white", metadata=metadata
-    )
+    with warnings.catch_warnings():
+        # Of letters no font here has, boxes are drawn; who reads the figure sees them.
+        warnings.filterwarnings("ignore", r"Glyph .* missing from font")
+        figure.savefig(
+            buffer, format=form, dpi=DPI, bbox_inches="tight", pad_inches=0.12, facecolor="white", metadata=metadata
+        )
     return buffer.getvalue()

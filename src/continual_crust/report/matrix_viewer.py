@@ -10,8 +10,9 @@ from html import escape
 import matplotlib as mpl
 import numpy as np
 
+from continual_crust.errors import first_few
 from continual_crust.report.curves import forgotten_so_far, learned, matrix_of, mean_over_runs, seen_so_far
-from continual_crust.report.drawing import Floats
+from continual_crust.report.drawing import Floats, short
 from continual_crust.studies.result import RunResult
 
 STEPS = 20
@@ -75,7 +76,7 @@ def shades() -> str:
     """A style for each shade, with ink that can be read on it."""
     colours = mpl.colormaps["cividis"](np.linspace(0, 1, STEPS + 1))
     return "\n".join(
-        f".v{step} {{ background: {mpl.colors.to_hex(colour)}; color: {'#000' if step > 0.5 * STEPS else '#fff'}; }}"
+        f".v{step} {{ background: {mpl.colors.to_hex(colour)}; color: {'#000' if step >= 0.5 * STEPS else '#fff'}; }}"
         for step, colour in enumerate(colours)
     )
 
@@ -129,7 +130,7 @@ def _name(results: Sequence[RunResult], row: int) -> str:
     orders = {str(result.experiences) for result in results}
     if len(orders) > 1 or row >= len(results[0].experiences):
         return str(row + 1)
-    return f"{row + 1}: {', '.join(str(name)[:24] for name in results[0].experiences[row][:4])}"
+    return f"{row + 1}: {first_few([short(str(name)) for name in results[0].experiences[row]], 4)}"
 
 
 def _said(name: str, row: int, after: int, seen: Floats, forgotten: Floats) -> str:

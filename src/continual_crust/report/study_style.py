@@ -15,7 +15,7 @@ _CSS = """
   :root { --accent: #7cc0f0; --mark: #ffcf70; --mark-ground: #3a2f14; }
 }
 html { scroll-padding-top: 1rem; }
-a { color: var(--accent); }
+a { color: var(--accent); unicode-bidi: isolate; }
 h2.study { font-size: 1.45rem; margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line); }
 h3 { font-size: 1.1rem; margin: 2rem 0 .6rem; }
 h1, h2, h3, p, li, summary, figcaption { overflow-wrap: anywhere; }
@@ -77,5 +77,11 @@ summary { cursor: pointer; padding: .35rem 0; font-weight: 600; }
   .controls { display: none; }
   .panel[hidden] { display: block; }
   .matrix .later td { visibility: visible; }
+  /* Paper cannot be scrolled. */
+  .scroll { overflow: visible; }
+  .numbers th, .numbers td { padding: .2rem .25rem; font-size: .7rem; }
+  .numbers td b, .numbers .small { font-size: inherit; }
+  /* Colours say something here, and browsers save ink. */
+  .matrix td, .dot { print-color-adjust: exact; }
 }
 """

@@ -71,7 +71,7 @@ def conditions_table(report: TheoryReport) -> Table:
     """A row for each condition and, under it, its corrected form; both sides are medians over the classes."""
     table = Table(title=report.classes[0].theorem.name, title_justify="left")
     for heading in ("condition", "as written", "left", "right", f"of {len(report.classes)} classes"):
-        table.add_column(heading, justify="right" if heading in ("left", "right") else "left")
+        table.add_column(heading, justify="right" if heading in ("left", "right") else "left", overflow="fold")
     for position, condition in enumerate(report.classes[0].theorem.conditions):
         stated = [part.theorem.conditions[position] for part in report.classes]
         table.add_row(condition.name, *_sides(stated))
@@ -85,7 +85,7 @@ def iterations_table(report: TheoryReport) -> Table:
     """A row for each formula; the value is the median over the classes for which it has one."""
     table = Table(title="Iterations of gradient descent asked for", title_justify="left")
     for heading in ("formula", "", "median", "without a value"):
-        table.add_column(heading, justify="right" if heading == "median" else "left")
+        table.add_column(heading, justify="right" if heading == "median" else "left", overflow="fold")
     for position, formula in enumerate(report.classes[0].theorem.iterations):
         every = [part.theorem.iterations[position] for part in report.classes]
         table.add_row(
