@@ -50,8 +50,9 @@ def lost_to_the_form(paths: Sequence[Path], form: Form) -> list[str]:
 
 def nearly_flat(images: Rows) -> list[str]:
     """Of images in which hardly anything can be seen, by what a few dozen of them say."""
-    some = images.take(torch.arange(0, len(images), -(-len(images) // 50)))
-    low, high = int(some.min()), int(some.max())
+    # One at a time: they may be large.
+    extremes = [images.take(one).aminmax() for one in torch.arange(0, len(images), -(-len(images) // 50)).split(1)]
+    low, high = min(int(pair.min) for pair in extremes), max(int(pair.max) for pair in extremes)
     if high - low >= LEAST_CONTRAST * 255:
         return []
     return [
