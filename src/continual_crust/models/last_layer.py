@@ -59,6 +59,7 @@ def checked_output(model: nn.Module, output: object) -> Tensor:
 
 def check_takes(model: nn.Module, image_shape: tuple[int, ...]) -> None:
     """Refuse a module that cannot compute anything from such images."""
+    checked_head(model)
     was_training = model.training
     model.eval()
     try:
