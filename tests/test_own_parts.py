@@ -74,6 +74,13 @@ def test_images_that_were_refused_leave_no_normalisation_behind(few_digits: Data
     assert torch.equal(usual.predict_logits(few_digits.test_images), tried.predict_logits(few_digits.test_images))
 
 
+def test_a_network_whose_normalisation_keeps_no_statistics_learns(few_digits: Dataset) -> None:
+    normalized = nn.BatchNorm1d(64, track_running_stats=False)
+    strategy = strategy_named("crust")(nn.Sequential(nn.Flatten(), normalized, nn.Linear(64, 4)), QUICK)
+    strategy.learn(Stream(few_digits)[0])
+    assert len(strategy.memory) == 2
+
+
 def test_elastic_weights_tell_of_networks_without_gradients_of_single_samples(few_digits: Dataset) -> None:
     with pytest.raises(InputError, match="replay_ewc needs gradients of single samples"):
         strategy_named("replay_ewc")(Recurrent(), QUICK).learn(Stream(few_digits)[0])
