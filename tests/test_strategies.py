@@ -540,9 +540,12 @@ def test_a_machine_without_memory_is_not_taken_for_a_wrong_network(
     def full(*_: object) -> None:
         raise RuntimeError("CUDA out of memory")
 
+    strategy = strategy_named("naive")(flat(64), QUICK)
+    strategy.learn(Stream(few_digits)[0])
     monkeypatch.setattr(Phase, "epoch", full)
+    larger = Samples.of(torch.zeros(5, 1, 9, 9, dtype=torch.uint8), torch.zeros(5).long())
     with pytest.raises(RuntimeError, match="out of memory"):
-        strategy_named("naive")(flat(65), QUICK).learn(Stream(few_digits)[0])
+        strategy.learn(Experience((0,), larger))
 
 
 def test_images_of_another_size_change_nothing(few_digits: Dataset) -> None:

@@ -69,6 +69,11 @@ def test_a_number_of_seeds_counts_from_zero() -> None:
     assert parse_study(GOOD.replace("[3, 4]", "3"), "s").seeds == (0, 1, 2)
 
 
+def test_settings_of_a_selector_are_read_together() -> None:
+    chosen = "  - {method: replay, selector: {name: cosine_crust, clusters: 3}}"
+    assert {run.selector.clusters for run in parse_study(GOOD.replace("  - replay", chosen), "s").runs()} == {2, 3}
+
+
 def test_numbers_with_an_exponent_are_numbers() -> None:
     study = parse_study(GOOD.replace("phase1_epochs: 2", "learning_rate: 1e-3"), "s")
     assert next(study.runs()).training.learning_rate == 0.001
@@ -88,6 +93,8 @@ def test_without_noise_there_is_one_level() -> None:
         ("[digits]", "[digit]", "line 3: there is no data set 'digit'; did you mean 'digits'"),
         ("rule:", "rul:", "line 7: there is no field 'rul'; did you mean 'rule'"),
         ("rule: facility_location", "clusters: 9", "line 7: the selector 'crust' does not read clusters"),
+        ("rule: facility", "name: herding, rule: facility", "line 7: the selector 'herding' does not read rule"),
+        ("seeds: [3, 4]", "seeds: 2000000000", "line 12: 2000000000 seeds are more than 10000; for one"),
         ("  - replay", "  - {method: naive, selector: {name: crust}}", "line 5: method 'naive' keeps no memory"),
         ("facility_location", "facility", "line 7: there is no selection rule 'facility'; did you mean 'facility_loc"),
         ("kind: label", "kind: labels", "line 9: there is no noise 'labels'; did you mean 'label'"),

@@ -134,6 +134,10 @@ def test_results_of_other_images_do_not_pass_for_these(
     assert study_run(monkeypatch, "folder", *only, "b") == 2
     assert "out/tiny has results of other images than the 'folder' here" in capsys.readouterr().err
     Path("out", "tiny").rename(Path("out", "neighbour"))
+    assert command(monkeypatch, "study", "collect", "out/neighbour", "--into", "kept") == 0
+    assert study_run(monkeypatch, "folder", *only, "b", "--known", "kept") == 2
+    assert "kept has results of other images than the 'folder' here; choose another folder" in capsys.readouterr().err
+    assert study_run(monkeypatch, "folder", *only, "a", "--known", "kept") == 0
     assert study_run(monkeypatch, "folder", *only, "b") == 0
     assert "3 done now, 0 done elsewhere" in capsys.readouterr().out
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from continual_crust.errors import InputError
 from continual_crust.tensor_file import NotATensorFile, pack
 from continual_crust.tensor_tree import pack_tree, unpack_tree
 
@@ -102,3 +104,16 @@ def leaves(tree: object) -> list[object]:
     if isinstance(tree, list | tuple):
         return [leaf for part in tree for leaf in leaves(part)]
     return [tree]
+
+
+@pytest.mark.parametrize(
+    ("tree", "told"),
+    [
+        ({"own": {"counts": np.arange(3)}}, "own.counts is a ndarray, which cannot be saved; keep tensors"),
+        ({"own": {(0, 1): 2}}, "a key of own is a tuple"),
+        ({"own": [{1, 2}]}, "own.0 is a set"),
+    ],
+)
+def test_what_would_not_come_back_is_not_saved(tree: dict[str, object], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        pack_tree(tree)

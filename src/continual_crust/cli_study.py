@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import statistics
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from continual_crust.studies.config import RunConfig
     from continual_crust.studies.engines import Engine
     from continual_crust.studies.folder import Runs, StudyFolder
+    from continual_crust.studies.result import RunResult
     from continual_crust.studies.study import Study
 
 app = typer.Typer(
@@ -88,6 +89,7 @@ def run(
 ) -> None:
     """Do all runs of a study that are not done. Can be stopped at any time and repeated; nothing is done twice."""
     from continual_crust.progress import progress_bar
+    from continual_crust.studies.collected import Collected
     from continual_crust.studies.engines import sharing_advice
     from continual_crust.studies.folder import StudyFolder
     from continual_crust.studies.study import run_id
@@ -105,13 +107,16 @@ def run(
         console.print(Text(f"Nothing has been collected in {known} yet.", "dim"), soft_wrap=True)
     # Divided first: what is known changes while other shards are at work.
     share = _shard(_fitting(study.runs(), only), shard)
-    mine = _unknown(share, known)
+    rows = Collected.read(known).rows if known is not None else {}
+    mine = [config for config in share if run_id(config) not in rows]
     folder = StudyFolder(out / study.id, study)
     done = {run_id(config): result for config in mine if (result := folder.finished(config)) is not None}
     todo = [config for config in mine if run_id(config) not in done]
     if engine == "local":  # elsewhere the data may lie where the runs are done
         _refuse_without_data(todo, folder, data_root, download)
-        _refuse_other_data([config for config in mine if run_id(config) in done], folder, data_root, download)
+        _refuse_other_data(mine, done, f"--out {folder.path}", data_root, download)
+        collected = {run: row.result for run, row in rows.items()}
+        _refuse_other_data(share, collected, f"--known {known}", data_root, download)
     advice = sharing_advice(device, workers, len(todo)) if engine == "local" and todo else None
     left_out = StudyFolder.create(folder.path, study, text).left_out()
     plan = f": {counted(len(mine), 'run', 'runs')}, {len(mine) - len(todo)} done, {len(todo)} to do."
@@ -239,15 +244,6 @@ def _fitting(runs: Iterable[RunConfig], only: str | None) -> list[RunConfig]:
     return fitting
 
 
-def _unknown(runs: list[RunConfig], known: Path | None) -> list[RunConfig]:
-    """The runs that have not been collected."""
-    from continual_crust.studies.collected import Collected
-    from continual_crust.studies.study import run_id
-
-    rows = Collected.read(known).rows if known is not None else {}
-    return [config for config in runs if run_id(config) not in rows]
-
-
 def _refuse_without_data(todo: list[RunConfig], folder: Runs, data_root: Path | None, download: bool) -> None:
     """Stop before anything is written where no run can be done for lack of data; where some can, they are."""
     from continual_crust.data import check_dataset
@@ -267,15 +263,18 @@ def _refuse_without_data(todo: list[RunConfig], folder: Runs, data_root: Path | 
     raise missing[-1]
 
 
-def _refuse_other_data(done: list[RunConfig], folder: Runs, data_root: Path | None, download: bool) -> None:
-    """Stop where results of other images would pass for results of these."""
+def _refuse_other_data(
+    runs: list[RunConfig], results: Mapping[str, RunResult], place: str, data_root: Path | None, download: bool
+) -> None:
+    """Stop where results of other images, by id of their run, would pass for results of these."""
+    from continual_crust.studies.study import run_id
     from continual_crust.studies.work import fingerprint_of
 
-    for name, config in {config.dataset: config for config in done}.items():
+    found = [(config, results[run]) for config in runs if (run := run_id(config)) in results]
+    for name, config in {config.dataset: config for config, _ in found}.items():
         data = fingerprint_of(config, data_root, download)
-        results = [folder.finished(config) for config in done if config.dataset == name]
-        if not all(result.is_of(data) for result in results if result is not None):
-            raise InputError(f"{folder.path} has results of other images than the '{name}' here; choose another --out.")
+        if not all(result.is_of(data) for other, result in found if other.dataset == name):
+            raise InputError(f"{place} has results of other images than the '{name}' here; choose another folder.")
 
 
 def _show_samples(study: Study, text: str, path: Path, data_root: Path | None, download: bool) -> None:

@@ -79,9 +79,14 @@ def is_number(value: object) -> bool:
 
 
 def check_types(settings: Any) -> None:
-    """Refuse a dataclass whose values are of another type than its defaults: they may come from a file."""
+    """Refuse a dataclass whose values are of another type than its defaults: they may come from a file.
+
+    Of a default that is no number, truth or text, as None, nothing is to be told.
+    """
     for entry in fields(settings):
         value, wanted = getattr(settings, entry.name), type(entry.default)
+        if wanted not in KINDS:
+            continue
         if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a number of NumPy's, as searches have them
             value = value.item()
             object.__setattr__(settings, entry.name, value)
@@ -91,7 +96,7 @@ def check_types(settings: Any) -> None:
             continue
         if wanted is float and isinstance(value, int) and not isinstance(value, bool):
             continue
-        raise InputError(f"{told_name(entry.name)} is {value!r}; give {KINDS.get(wanted, 'another value')}.")
+        raise InputError(f"{told_name(entry.name)} is {value!r}; give {KINDS[wanted]}.")
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

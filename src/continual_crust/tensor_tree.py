@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from continual_crust.errors import InputError
 from continual_crust.tensor_file import NotATensorFile, pack, unpack
 
 _TREE, _SUM = "tree", "sha256"
@@ -62,10 +63,23 @@ def _plain(node: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         usual = torch.empty(node.shape, device="meta").stride()
         return {"tensor": name} if node.stride() == usual else {"tensor": name, "strides": list(node.stride())}
     if isinstance(node, Mapping):
+        for key in node:
+            _check_plain(key, f"a key of {path[1:] or 'a state'}")
         return {"entries": [[key, _plain(value, f"{path}.{key}", tensors)] for key, value in node.items()]}
     if isinstance(node, list | tuple):
         return [_plain(value, f"{path}.{at}", tensors) for at, value in enumerate(node)]
+    if node is not None:
+        _check_plain(node, path[1:])
     return node
+
+
+def _check_plain(value: object, where: str) -> None:
+    """Refuse what JSON has not, or would bring back as something else."""
+    if not isinstance(value, str | int | float):
+        raise InputError(
+            f"{where} is a {type(value).__name__}, which cannot be saved; keep tensors, numbers and texts, in lists "
+            "and dictionaries."
+        )
 
 
 def _tree(node: Any, tensors: Mapping[str, Tensor]) -> Any:

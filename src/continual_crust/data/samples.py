@@ -110,6 +110,10 @@ class Dataset:
     class_names: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        names = self.class_names
+        if isinstance(names, str) or not isinstance(names, Sequence) or len({*map(str, names)}) < len(names):
+            raise InputError(f"class names of {self.name} are {names!r:.60}; give a tuple with another for each class.")
+        object.__setattr__(self, "class_names", tuple(map(str, names)))
         for part, images, labels in (
             ("training", self.train_images, self.train_labels),
             ("test", self.test_images, self.test_labels),
@@ -121,6 +125,12 @@ class Dataset:
                     f"{part} labels of {self.name} go from {int(labels.min())} to {int(labels.max())}; number its "
                     f"{len(self.class_names)} classes from 0."
                 )
+        if len(self.test_labels) and self.test_images.shape[1:] != self.train_images.shape[1:]:
+            shapes = ("×".join(map(str, images.shape[1:])) for images in (self.test_images, self.train_images))
+            raise InputError(
+                "test images of {} are {} (channels, height, width) and training images {}; bring them to "
+                "one form.".format(self.name, *shapes)
+            )
 
     @cached_property
     def fingerprint(self) -> str:

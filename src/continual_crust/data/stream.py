@@ -30,6 +30,12 @@ class Experience:
             raise InputError(
                 f"classes of an experience are {self.classes!r}; give their numbers, from 0 on, as in (0, 1)."
             )
+        object.__setattr__(self, "classes", tuple(map(int, self.classes)))  # NumPy's numbers could not be saved
+        for name, wanted in (("ids", "whole numbers"), ("weights", "float32 numbers")):
+            given = getattr(self.samples, name)
+            fits = isinstance(given, Tensor) and given.shape == self.samples.labels.shape
+            if not fits or given.is_floating_point() != (name == "weights"):
+                raise InputError(f"{name} of an experience are not a tensor with one for each image; give {wanted}.")
         others = sorted({*self.samples.labels.unique().tolist()}.difference(self.classes))
         if others:
             raise InputError(
@@ -70,8 +76,8 @@ class Stream:
         noise = Noise.parse(noise) if isinstance(noise, str) else Noise() if noise is None else noise
         if not isinstance(noise, Noise):
             raise InputError(f"noise is {noise!r}; give its kind and level, for example label:0.5.")
-        if first_classes < 1 or classes_per_experience < 1:
-            raise InputError("an experience needs at least one class; give numbers of classes of 1 or more.")
+        if not all(_is_number(count) and count >= 1 for count in (first_classes, classes_per_experience)):
+            raise InputError("an experience needs at least one class; give whole numbers of classes of 1 or more.")
         if first_classes > dataset.classes:
             raise InputError(
                 f"first_classes is {first_classes}, and '{dataset.name}' has {dataset.classes} classes; give fewer."

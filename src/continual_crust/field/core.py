@@ -267,8 +267,8 @@ class FieldLearner:
         settings = self.settings
         if self._module is not None:
             model = copy.deepcopy(self._module)
+            check_takes(model, settings.image_shape)  # before another layer than its head would be made anew
             with_head(model, count, keep=0, seed=settings.seed)
-            check_takes(model, settings.image_shape)
             return model
         name = settings.model_name()
         if name == OWN_MODEL:

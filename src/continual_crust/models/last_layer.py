@@ -59,11 +59,13 @@ def checked_output(model: nn.Module, output: object) -> Tensor:
 
 def check_takes(model: nn.Module, image_shape: tuple[int, ...]) -> None:
     """Refuse a module that cannot compute anything from such images."""
+    checked_head(model)
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            features_and_logits(model, torch.zeros(1, *image_shape, device=next(model.parameters()).device))
+            # Two, as batch normalisation that keeps no statistics cannot work on one.
+            features_and_logits(model, torch.zeros(2, *image_shape, device=next(model.parameters()).device))
     except InputError:
         raise
     except Exception as error:  # whatever a person's own network may raise

@@ -84,7 +84,11 @@ def as_config(selector: SelectorConfig | str) -> SelectorConfig:
 
 def select(config: SelectorConfig, candidates: Candidates, size: int, generator: torch.Generator) -> Coreset:
     """Choose `size` samples of one class; `generator` is a CPU generator for rules that draw."""
-    return SELECTORS[config.name](config, candidates, size, generator)
+    coreset = SELECTORS[config.name](config, candidates, size, generator)
+    if not isinstance(coreset, Coreset) or len(coreset) > size:  # anyone may have added it
+        found = f"{len(coreset)} samples" if isinstance(coreset, Coreset) else f"a {type(coreset).__name__}"
+        raise InputError(f"the selector '{config.name}' came to {found}; let it return a Coreset of at most {size}.")
+    return coreset
 
 
 def _crust(config: SelectorConfig, candidates: Candidates, size: int, generator: torch.Generator) -> Coreset:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from continual_crust.data.samples import Samples, check_images
 from continual_crust.data.stream import Experience
 from continual_crust.devices import choose_device
-from continual_crust.errors import InputError, trouble_of_the_machine
+from continual_crust.errors import InputError, check_types, trouble_of_the_machine
 from continual_crust.models import check_takes
 from continual_crust.randomness import PrivateRandomness, generator_for, seed_for
 from continual_crust.selection.coreset import Coreset
@@ -104,6 +104,7 @@ class Strategy(ABC):
             raise InputError(
                 f"options are a {type(given).__name__}; give '{self.name}' a {self.options_type.__name__} or a dict."
             )
+        check_types(given)
         return given
 
     def state(self) -> dict[str, Any]:
@@ -157,7 +158,8 @@ class Strategy(ABC):
     def learn(self, experience: Experience) -> None:
         """Learn an experience's classes and remember some of its samples. Its data may be forgotten afterwards.
 
-        Of a class that comes again, the memory is chosen anew among what was remembered of it and the new samples.
+        Of a class that comes again, the memory is chosen anew among what was remembered of it and the new samples. If
+        this fails or is interrupted, what was remembered before still is, and the experience can be given again.
         """
         if not isinstance(experience, Experience):
             raise InputError(
@@ -174,16 +176,30 @@ class Strategy(ABC):
         if images.shape[1:] != known.shape[1:]:
             new, old = ("×".join(map(str, some.shape[1:])) for some in (images, known))
             raise InputError(f"images are {new} (channels, height, width) and those remembered {old}; resize them.")
+        if self.network.mean is None and len(images):
+            # Before epochs are spent, and before anything is measured on images that do not fit.
+            check_takes(self.network.model, tuple(images.shape[1:]))
         self.network.measure_normalization(images)
+        before = {**vars(self), "memory": dict(self.memory)}
         try:
-            samples = experience.samples.to(self.network.device)
-            self._learn(experience.classes, self._with_their_memory(experience.classes, samples))
+            with self._told_if_unfit(images):
+                samples = experience.samples.to(self.network.device)
+                self._learn(experience.classes, self._with_their_memory(experience.classes, samples))
+            self._end_phase()
+            self._check_converged()
+        except BaseException:
+            self.__dict__ = {**before, "_current_phase": self._current_phase}
+            raise
+
+    @contextmanager
+    def _told_if_unfit(self, images: Tensor) -> Iterator[None]:
+        """Say so where a network fails because it cannot take such images."""
+        try:
+            yield
         except RuntimeError as error:
             if trouble_of_the_machine(error) is None:
-                check_takes(self.network.model, tuple(images.shape[1:]))  # says so if that is why
+                check_takes(self.network.model, tuple(images.shape[1:]))
             raise
-        self._end_phase()
-        self._check_converged()
 
     def _check_converged(self) -> None:
         """Refuse a network that can say nothing any more."""
@@ -196,8 +212,13 @@ class Strategy(ABC):
 
     def predict_logits(self, images: Tensor) -> Tensor:
         """Scores of all classes for each image, of bytes in shape (n, channels, height, width)."""
+        return self._evaluated(images)[1]
+
+    def _evaluated(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Input and output of the last layer for images that anyone may have given."""
         check_images("images", images)
-        return self.network.evaluate(images)[1]
+        with self._told_if_unfit(images):
+            return self.network.evaluate(images)
 
     def predict(self, images: Tensor) -> Tensor:
         """The most likely class of each image."""
@@ -216,11 +237,13 @@ class Strategy(ABC):
                 phase.epoch(samples, beside)
 
     def _with_their_memory(self, classes: Sequence[int], new: Samples) -> Samples:
-        """New samples, and as such what was remembered of classes that come again."""
+        """New samples, and as such what was remembered of classes that come again, unless it comes again itself."""
         known = [label for label in classes if label in self.memory and len(self.memory[label])]
-        parts = [new, *(self.memory[label] for label in known)]
+        parts = [new]
         for label in known:
-            self.memory[label] = self.memory[label][:0]
+            kept = self.memory[label]
+            parts.append(kept[~_are_among(kept, new.of_class(label))])
+            self.memory[label] = kept[:0]
         return Samples.concatenate(parts) if known else new
 
     def _with_memory(self, new: Samples) -> Samples:
@@ -286,3 +309,12 @@ class Strategy(ABC):
         yield
         self.network.synchronize()
         self.selection_seconds += time.perf_counter() - start
+
+
+def _are_among(some: Samples, others: Samples) -> Tensor:
+    """Which samples are others too, by id and pixels: ids alone may begin anew in every experience."""
+    mine, theirs = (some.ids[:, None] == others.ids).nonzero(as_tuple=True)
+    same = (some.images[mine] == others.images[theirs]).flatten(1).all(dim=1)
+    found = torch.zeros(len(some), dtype=torch.bool, device=some.ids.device)
+    found[mine[same]] = True
+    return found

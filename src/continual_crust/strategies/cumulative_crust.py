@@ -14,7 +14,7 @@ to find out which of the two the paper's numbers belong to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from continual_crust.data.samples import Samples
@@ -35,9 +35,10 @@ class CumulativeCrust(ContinualCrust):
     def _restore_own_state(self, own: Mapping[str, Any]) -> None:
         self._seen = Samples(**own).to(self.network.device) if own else None
 
-    def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
+    def _with_their_memory(self, classes: Sequence[int], new: Samples) -> Samples:
+        # Here, where the new samples are still alone: what is remembered was seen before.
         self._seen = new if self._seen is None else Samples.concatenate([self._seen, new])
-        super()._learn(classes, new)
+        return super()._with_their_memory(classes, new)
 
     def _of_phase_1(self) -> Samples | None:
         return self._seen

@@ -29,7 +29,6 @@ from torch.nn import functional
 from continual_crust.data.samples import Samples
 from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.strategies.base import Strategy
-from continual_crust.strategies.network import Network
 
 
 class Icarl(Strategy):
@@ -87,15 +86,14 @@ class Icarl(Strategy):
 
     def predict_logits(self, images: Tensor) -> Tensor:
         """Minus the distance to each class's mean exemplar; classes without exemplars are infinitely far."""
-        features = _unit_features(self.network, images)
+        features = self._unit_features(images)
         scores = features.new_full((len(images), self.network.head_weight.shape[0]), -torch.inf)
         for label, mean in self._class_means.items():
             scores[:, label] = -(features - mean).norm(dim=1)
         return scores
 
     def _mean_feature(self, images: Tensor) -> Tensor:
-        return functional.normalize(_unit_features(self.network, images).mean(dim=0), dim=0)
+        return functional.normalize(self._unit_features(images).mean(dim=0), dim=0)
 
-
-def _unit_features(network: Network, images: Tensor) -> Tensor:
-    return functional.normalize(network.evaluate(images)[0], dim=1)
+    def _unit_features(self, images: Tensor) -> Tensor:
+        return functional.normalize(self._evaluated(images)[0], dim=1)

@@ -143,6 +143,11 @@ class Network:
         """Bytes as the model wants them."""
         if self.mean is None or self.std is None:
             return images.float()
+        if images.shape[-3] != self.mean.shape[-3]:  # one channel would be taken for each of three
+            given, known = images.shape[-3], self.mean.shape[-3]
+            raise InputError(
+                f"images of {given} channels came, and those learned have {known}; bring them to one form."
+            )
         return (images - self.mean) / self.std
 
     def _parts(self, images: Tensor) -> Sequence[Tensor]:

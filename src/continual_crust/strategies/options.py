@@ -35,6 +35,8 @@ def _converted(method: str, name: str, value: Any, wanted: type) -> Any:
     is_text, is_truth = isinstance(value, str), isinstance(value, bool)
     if wanted is bool and is_text and value.lower() in ("true", "false"):
         return value.lower() == "true"
+    if wanted not in KINDS:  # None, a tuple or no default at all: only the options themselves know what they take
+        return value
     fits = {int: isinstance(value, Integral) and not is_truth, float: isinstance(value, Real) and not is_truth}
     if fits.get(wanted, isinstance(value, wanted)) or (is_text and wanted is not bool):
         try:

@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from continual_crust.data.samples import Samples
-from continual_crust.errors import InputError
+from continual_crust.errors import InputError, trouble_of_the_machine
 from continual_crust.strategies.losses import Loss
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.replay import Replay, ReplayOptions
@@ -150,7 +150,16 @@ def fisher_diagonal(network: Network, samples: Samples, batch: int = 1) -> list[
     totals = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
     groups = 0
     for images, labels in _grouped(samples, batch):
-        found = gradients(parameters, images, labels)
+        try:
+            found = gradients(parameters, images, labels)
+        except RuntimeError as error:
+            if trouble_of_the_machine(error) is not None:
+                raise
+            why = str(error).partition(". ")[0]
+            raise InputError(
+                f"replay_ewc needs gradients of single samples, and PyTorch's vmap finds none in "
+                f"{type(model).__name__} ({why}); give a network without recurrent layers or buffers that it changes."
+            ) from None
         groups += len(labels)
         for name, total in totals.items():
             total += found[name].square().sum(dim=0)

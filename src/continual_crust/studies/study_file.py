@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 STUDY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+MOST_SEEDS = 10_000
+"""A larger number is meant as a seed, and so many runs would fill the memory."""
 
 
 @cache
@@ -156,21 +158,24 @@ class _Reader:
             raise self._wrong(node, "a method with changes needs the field 'method'")
         method = self._name(entries["method"], "method", STRATEGIES)
         own = {f.name for f in fields(STRATEGIES[method].options_type)}
-
-        def check_selector(given: dict[str, Any]) -> None:
-            SelectorConfig(**given)
-            check_settings_read(STRATEGIES[method], given)
-
+        selector = self._checked(entries.get("selector"), SELECTOR_FIELDS, lambda given: SelectorConfig(**given))
+        try:
+            check_settings_read(STRATEGIES[method], selector)  # together: which are read is up to the name among them
+        except InputError as error:
+            raise self._wrong(entries["selector"], str(error).rstrip(".")) from None
         return Variant(
             method,
-            selector=self._checked(entries.get("selector"), SELECTOR_FIELDS, check_selector),
+            selector=selector,
             options=self._checked(entries.get("options"), own, lambda given: options_of(method, given)),
             training=self._checked(entries.get("training"), TRAINING_FIELDS, lambda given: Training(**given)),
         )
 
     def _seeds(self, node: yaml.Node) -> tuple[int, ...]:
         if isinstance(node, yaml.ScalarNode):
-            return tuple(range(self._whole(node, 1)))
+            count = self._whole(node, 1)
+            if count > MOST_SEEDS:
+                raise self._wrong(node, f"{count} seeds are more than {MOST_SEEDS}; for one seed write [{count}]")
+            return tuple(range(count))
         return tuple(self._whole(item, 0) for item in self._items(node))
 
     def _mapping(self, node: yaml.Node, known: set[str]) -> dict[str, yaml.Node]:
