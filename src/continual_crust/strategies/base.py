@@ -180,7 +180,7 @@ class Strategy(ABC):
             # Before epochs are spent, and before anything is measured on images that do not fit.
             check_takes(self.network.model, tuple(images.shape[1:]))
         self.network.measure_normalization(images)
-        before = {**vars(self), "memory": dict(self.memory)}
+        before = vars(self) | {"memory": dict(self.memory)}
         try:
             with self._told_if_unfit(images):
                 samples = experience.samples.to(self.network.device)
@@ -188,7 +188,7 @@ class Strategy(ABC):
             self._end_phase()
             self._check_converged()
         except BaseException:
-            self.__dict__ = {**before, "_current_phase": self._current_phase}
+            vars(self).update(before | {"_current_phase": self._current_phase})
             raise
 
     @contextmanager
