@@ -2,7 +2,6 @@
 
     python benchmarks/selection_cpu.py --out results/selection_cpu.json
     python benchmarks/selection_cpu.py --out results/selection_million.json --million
-    python benchmarks/selection_cpu.py --out results/selection_one_thread.json --peers --threads 1
 
 The first takes under five minutes on two cores; ``make bench`` runs it. Of several repeats the shortest counts, in
 seconds on the clock and in seconds of processor time: on a machine with other work to do the two differ.
@@ -345,7 +344,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for everyone; all cores by default")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--million", action="store_true", help="only the million points; takes many minutes")
-    parser.add_argument("--peers", action="store_true", help="only facility location beside its peers")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     if not hasattr(np, "in1d"):
@@ -368,8 +366,7 @@ def main() -> None:
         if arguments.million:
             done("million", million())
             return
-        if not arguments.peers:
-            done("first_use", first_use())
+        done("first_use", first_use())
         # What is compiled once is compiled before the clock starts, theirs and ours.
         apricot_compiled_once(np.random.default_rng(0).random((400, 4)))
         torch.set_num_threads(arguments.threads)  # importing apricot made it all cores
@@ -381,8 +378,6 @@ def main() -> None:
             for points in (*(make(COUNT, dimensions) for dimensions in DIMENSIONS), gradients(kind)):
                 rows.append({"kind": kind, **beside_peers(points, arguments.repeats, limits)})
                 done("facility_location", rows)
-        if arguments.peers:
-            return
         done("spectral", [spectral_beside_scikit_learn(dimensions, 2) for dimensions in (10, 128)])
         done("partition", partition_quality())
         done("growth", growth(arguments.repeats))
