@@ -152,6 +152,26 @@ def test_an_experience_that_was_interrupted_can_be_given_again(
     strategy.learn(again)
 
 
+def test_what_sift_learned_of_the_noise_in_an_interrupted_experience_is_forgotten(
+    few_digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Stream(few_digits)[:2]
+    training = Training(phase1_epochs=12, phase2_epochs=12, memory_per_class=10, learning_rate=0.01, batch_size=8)
+    sift = strategy_named("sift")(flat(), training)
+    sift.learn(first)
+    before = sift.state()["own"]
+    assert before["clean_shares"]
+
+    def interrupted(self: object, epochs: int) -> None:
+        assert sift.state()["own"] != before
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(sift), "_learn_memories", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sift.learn(second)
+    assert sift.state()["own"] == before
+
+
 @pytest.mark.parametrize(
     ("found", "told"),
     [

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -33,24 +33,20 @@ def full_precision() -> Iterator[None]:
     (``torch.set_float32_matmul_precision("high")``), which does training little harm. Distances are small differences
     of large products, and would be lost.
     """
+    matmul = torch.backends.cuda.matmul
+    allow: Callable[[str], None]
     try:
-        allowed = torch.get_float32_matmul_precision()
+        allowed, full, allow = torch.get_float32_matmul_precision(), "highest", torch.set_float32_matmul_precision
     except RuntimeError:  # it was allowed through `fp32_precision`, after which PyTorch refuses to be asked like this
-        matmul = torch.backends.cuda.matmul
-        before, matmul.fp32_precision = matmul.fp32_precision, "ieee"
-        try:
-            yield
-        finally:
-            matmul.fp32_precision = before
-        return
-    if allowed == "highest":
+        allowed, full, allow = matmul.fp32_precision, "ieee", partial(setattr, matmul, "fp32_precision")
+    if allowed == full:
         yield
         return
-    torch.set_float32_matmul_precision("highest")
+    allow(full)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(allowed)
+        allow(allowed)
 
 
 def _by_one_dnn(a: Tensor, b: Tensor) -> bool:
@@ -67,7 +63,7 @@ def _one_dnn(a: Tensor, b: Tensor) -> Tensor:
     return product
 
 
-@functools.cache
+@cache
 def _one_dnn_works() -> bool:
     """Whether this PyTorch has that operator, which it keeps for its own compiler, and gets a small product right."""
     if platform.machine().lower() not in ("x86_64", "amd64"):

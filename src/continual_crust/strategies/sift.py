@@ -263,13 +263,13 @@ class Sift(Strategy):
             known = share[taught[label]].mean()
             if not known >= LEARNED:  # of no samples the mean is not a number
                 continue
-            self._clean_shares.append(math.sqrt(clean[label] * float(share.mean())))
+            self._clean_shares = [*self._clean_shares, math.sqrt(clean[label] * float(share.mean()))]
             held_back = torch.ones_like(share, dtype=torch.bool).index_fill_(0, taught[label], False)
             if self.options.wary:
                 better = scores[label].argsort(stable=True)[math.ceil(WARY_ASKED * len(share)) :]
                 held_back.index_fill_(0, better.to(held_back.device), False)
             if int(held_back.sum()) >= FEWEST:
-                self._recognised.append(float(share[held_back].mean() / known))
+                self._recognised = [*self._recognised, float(share[held_back].mean() / known)]
 
     def _noise_is_found(self) -> bool:
         return bool(self._recognised) and _mean(self._recognised) < self.options.recognised
