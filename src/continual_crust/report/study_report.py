@@ -35,9 +35,9 @@ from continual_crust.report.study_figures import (
     over_experiences,
 )
 from continual_crust.report.study_sections import (
+    contents,
     leftovers,
     numbers_section,
-    plural,
     settings_table,
     significance_section,
     software,
@@ -299,7 +299,7 @@ def _page(studies: Sequence[StudyData], names: Sequence[str], parts: Sequence[st
 <body>
 <main>
 <h1>{text(title)}</h1>
-{_contents(studies, names) if len(studies) > 1 else ""}
+{contents(studies, names) if len(studies) > 1 else ""}
 {"".join(parts)}
 <h2 class="study">What the words mean</h2>
 <p>Accuracy: on clean test images after the last experience, mean over experiences. Forgetting: accuracy lost since
@@ -312,16 +312,6 @@ evaluation.</p>
 </body>
 </html>
 """
-
-
-def _contents(studies: Sequence[StudyData], names: Sequence[str]) -> str:
-    done, planned = sum(len(study.finished) for study in studies), sum(len(study.runs) for study in studies)
-    items = "".join(
-        f'<li><a href="#{name}">{text(study.title)}</a> <span class="soft">{escape(status(study))}</span></li>\n'
-        for study, name in zip(studies, names, strict=True)
-    )
-    told = f"<p>{done} of {planned} {plural(planned, 'run')} finished.</p>"
-    return f'{told}<nav aria-label="Studies"><ul>\n{items}</ul></nav>'
 
 
 def _image(kind: str, data: bytes, alt: str, caption: str) -> str:

@@ -139,6 +139,17 @@ def status(study: StudyData) -> str:
     return "; ".join([", ".join([told, *unreadable]), *left_out])
 
 
+def contents(studies: Sequence[StudyData], names: Sequence[str]) -> str:
+    """The list of several studies on a page, by the names of their places on it."""
+    done, planned = sum(len(study.finished) for study in studies), sum(len(study.runs) for study in studies)
+    items = "".join(
+        f'<li><a href="#{name}">{text(study.title)}</a> <span class="soft">{escape(status(study))}</span></li>\n'
+        for study, name in zip(studies, names, strict=True)
+    )
+    told = f"<p>{done} of {planned} {plural(planned, 'run')} finished.</p>"
+    return f'{told}<nav aria-label="Studies"><ul>\n{items}</ul></nav>'
+
+
 def software(studies: Iterable[StudyData]) -> str:
     """What the numbers were made with, as far as the results tell."""
     results = [run.result for study in studies for run in study.finished if run.result is not None]
