@@ -24,6 +24,7 @@ bench: .venv/.test
 	$(BIN)/python benchmarks/selection_cpu.py --out results/selection_cpu.json
 	$(BIN)/python benchmarks/selection_figure.py
 	$(BIN)/python benchmarks/training_cpu.py --out results/training_cpu.json
+	$(BIN)/python benchmarks/performance_tables.py
 
 # The tables and figures of docs/reproduction.md from the runs that were collected.
 reproduction: .venv/.core

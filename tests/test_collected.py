@@ -136,6 +136,10 @@ def test_rows_that_are_no_longer_understood_are_kept(tmp_path: Path, kept: Path)
     assert collect([tmp_path / "a"], kept) == {"added": 1}
     assert plain[0] in rows(kept)
     assert len(rows(kept)) == 2
+    # Nor are they lost on the way to another folder.
+    assert collect([kept], tmp_path / "other") == {"added": 2}
+    assert collect([kept], tmp_path / "other") == {"known": 2}
+    assert contents(tmp_path / "other") == contents(kept)
 
 
 @pytest.mark.parametrize(

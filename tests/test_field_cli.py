@@ -785,6 +785,27 @@ def test_an_image_that_another_class_has_seen_too_is_not_there_twice(
     assert len(learner_in(state).seen("1")) == 20
 
 
+def test_no_image_is_right_in_two_classes(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    same = write_images(tmp_path / "same", numbers_of(digits, 0)[:4], prefix="copy ")
+    assert command(monkeypatch, "learn", state, same, "--label", "1") == 0
+    before, here, there = fingerprint(state), ("0/2.png", "0", "right", ""), ("copy 2.png", "1", "right", "")
+    for contrary in (there, ("copy 2.png", "1", "new", "2")):
+        assert command(monkeypatch, "learn", state, "--review", marks(tmp_path / "r.csv", here, contrary)) == 2
+        told = "r.csv, line 3, put the same image into two classes, pixel by pixel; remove one."
+        assert told in capsys.readouterr().err.replace("\n", " ")
+    assert fingerprint(state) == before
+    for one, expected in (
+        (here, {"0": (RIGHT, True), "1": (0, False)}),
+        (there, {"0": (OTHER, False), "1": (RIGHT, True)}),  # the last word
+    ):
+        assert command(monkeypatch, "learn", state, "--review", marks(tmp_path / "r.csv", one)) == 0
+        found = places_of(state, numbers_of(digits, 0)[2])
+        assert found["0"] == expected["0"]
+        assert found["1"][0] == expected["1"][0]
+
+
 def test_a_review_of_images_that_are_gone_says_so(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from continual_crust.data import Samples, Truth
-from continual_crust.evaluation import average_accuracy, forgetting, mean_purity, purity_per_class
+from continual_crust.data import Dataset, Samples, Stream, Truth
+from continual_crust.errors import InputError
+from continual_crust.evaluation import accuracies, average_accuracy, forgetting, mean_purity, purity_per_class
 
 
 def test_accuracy_averages_experiences_not_classes() -> None:
     """A learner that knows the last class only scores one over the number of experiences."""
     naive = [[1.0 if column == row else 0.0 for column in range(9)] for row in range(9)]
     assert average_accuracy(naive) == pytest.approx(1 / 9)
+
+
+class Own:
+    """A learner of somebody else's making, which takes every image for one class."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._shape = shape
+
+    def predict(self, images: torch.Tensor) -> np.ndarray:
+        return np.full((len(images), *self._shape), 2)
+
+
+def test_any_learner_that_predicts_can_be_measured(few_digits: Dataset) -> None:
+    stream = Stream(few_digits, "label:0.5", seed=1)
+    share = [float((stream.test(index)[1] == 2).double().mean()) for index in range(len(stream))]
+    assert accuracies(Own(()), stream) == share
+    with pytest.raises(InputError, match=r"predictions have shape \(71, 1\); give one class for each of 71"):
+        accuracies(Own((1,)), stream)
 
 
 def test_forgetting_is_over_all_pairs_and_not_first_minus_last() -> None:

@@ -231,7 +231,7 @@ def test_a_forged_checkpoint_is_refused_or_a_checkpoint(
     (tmp_path / "checkpoint").write_bytes(pack_tree({**whole, "progress": data.draw(changed(whole["progress"]))}))
     with contextlib.suppress(InputError):
         strategy = build_strategy(CONFIG, few_digits, torch.device("cpu"))
-        progress = _resume(strategy, tmp_path / "checkpoint", few_digits.fingerprint)
+        progress = _resume(strategy, tmp_path / "checkpoint", few_digits.fingerprint, whole["revision"])
         assert len(progress.accuracy_matrix) == len(progress.purities)
         assert isinstance(progress.seconds + sum(map(sum, progress.accuracy_matrix)), int | float)
 

@@ -19,7 +19,7 @@ from continual_crust.data.noise import Noise
 from continual_crust.data.stream import Stream
 from continual_crust.errors import InputError
 from continual_crust.report.cells import build_grid
-from continual_crust.report.curves import forgotten_so_far, seen_so_far
+from continual_crust.report.curves import forgotten_so_far, seen_so_far, std_over_runs
 from continual_crust.report.drawing import png, svg
 from continual_crust.report.figures import accuracy_matrix, accuracy_over_experiences
 from continual_crust.report.matrix_viewer import Matrix, viewer
@@ -323,6 +323,11 @@ def test_curves_end_where_the_result_does():
     result = result_of(config(), accuracy_matrix=[[1.0, 0.0, 0.0], [0.8, 1.0, 0.0], [0.6, 0.7, 1.0]])
     assert np.allclose(seen_so_far(result), [1.0, 0.9, 2.3 / 3])
     assert np.allclose(forgotten_so_far(result), [np.nan, 0.2, 0.3], equal_nan=True)
+
+
+def test_the_spread_of_a_curve_is_that_of_the_values_that_are_known():
+    values = np.array([[1.0, 0.2, 0.5], [3.0, 0.6, np.nan], [5.0, np.nan, np.nan]])
+    assert np.allclose(std_over_runs(values), [2.0, np.std([0.2, 0.6], ddof=1), np.nan], equal_nan=True)
 
 
 def test_the_matrix_tells_where_it_leaves_out_classes():

@@ -30,6 +30,7 @@ from continual_crust.studies.run import (
     read_config,
     save_learner,
 )
+from continual_crust.studies.study import METHOD_REVISIONS
 from continual_crust.tensor_tree import pack_tree, unpack_tree
 from continual_crust.writing import write_atomically
 
@@ -139,6 +140,16 @@ def test_a_stopped_run_does_not_go_on_with_other_images(few_digits, other_digits
     execute(QUICK, other_digits, torch.device("cpu"), None, lambda at, _: begun.append(at), None, tmp_path / "old")
     assert begun == []  # it had ended
     assert resumed.data == whole.data == other_digits.fingerprint != few_digits.fingerprint
+
+
+def test_a_stopped_run_does_not_go_on_in_a_program_that_comes_to_other_results(
+    few_digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
+    for revision in (1, 1, 2):
+        monkeypatch.setitem(METHOD_REVISIONS, QUICK.method, revision)
+        execute(QUICK, few_digits, torch.device("cpu"), None, lambda at, _: begun.append(at), None, tmp_path / "c")
+    assert begun == [0, 1, 2, 0, 1, 2]
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "a: 1", "noise: label:0.5", "{", "\x00"])

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from continual_crust.cli_study import _shard
 from continual_crust.errors import InputError
 from continual_crust.studies.folder import claimed
+from continual_crust.studies.study import run_id
+from continual_crust.studies.study_file import shipped_studies
 from field_images import command
 
 STUDY = """\
@@ -147,6 +150,17 @@ def test_shards_are_the_same_whatever_has_been_collected_since(monkeypatch: pyte
         assert study_run(monkeypatch, "digits", "--shard", shard, "--known", "kept") == 0
         assert command(monkeypatch, "study", "collect", "out/tiny", "--into", "kept") == 0
     assert len(list(Path("out").rglob("result.json"))) == 6
+
+
+@pytest.mark.parametrize("name", ["cifar10_label_300", "main_label_0.5"])
+def test_shards_have_as_many_runs_of_each_method(name: str) -> None:
+    runs = list(shipped_studies()[name].runs())
+    shards = [_shard(runs, f"{number}/20") for number in range(1, 21)]
+    assert sorted(run_id(config) for shard in shards for config in shard) == sorted(map(run_id, runs))
+    assert all(shard == [config for config in runs if config in shard] for shard in shards)  # in the study's order
+    for kind in {(config.dataset, config.method) for config in runs}:
+        counts = {sum((config.dataset, config.method) == kind for config in shard) for shard in shards}
+        assert max(counts) - min(counts) <= 1
 
 
 def test_runs_that_are_left_out_as_known_are_counted(

@@ -14,10 +14,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from queue import Queue
 
 import pytest
+import torch
 
 from continual_crust.errors import InputError
+from continual_crust.studies import engines
 from continual_crust.studies.engines import local_engine, ray_engine
 from continual_crust.studies.folder import StudyFolder, claimed
 from continual_crust.studies.result import RunResult
@@ -268,6 +271,20 @@ def test_another_studys_folder_is_refused(folder: StudyFolder) -> None:
     study, text = find_study("digits")
     with pytest.raises(ValueError, match="is the folder of study 'small'"):
         StudyFolder.create(folder.path, study, text)
+
+
+def test_a_run_on_ray_has_one_thread_however_many_cpus_it_was_given(
+    folder: StudyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+    monkeypatch.setattr(engines, "work_on", lambda *_: found.append(torch.get_num_threads()) or "done")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        engines._attempt_on_ray(next(folder.study.runs()), Workplace(folder.path, device="cpu"), Queue())
+    finally:
+        torch.set_num_threads(before)
+    assert found == [1]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the [ray] extra is not installed")

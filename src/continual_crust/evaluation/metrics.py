@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from continual_crust.data.samples import Samples, Truth
 from continual_crust.data.stream import Stream
-from continual_crust.strategies.base import Strategy
+from continual_crust.errors import InputError
 
 AccuracyMatrix = Sequence[Sequence[float]]
 """Row i, column j: accuracy on the test images of experience j after training on experience i."""
 
 
-def accuracies(strategy: Strategy, stream: Stream) -> list[float]:
+class Predicts(Protocol):
+    """Any learner, by whichever trainer: all strategies are."""
+
+    def predict(self, images: Tensor, /) -> Any:
+        """The class of each image, of bytes in shape (n, channels, height, width); a tensor, an array or a list."""
+
+
+def accuracies(learner: Predicts, stream: Stream) -> list[float]:
     """Accuracy on the clean test images of every experience, past, present and future."""
-    return [_accuracy(strategy, *stream.test(index)) for index in range(len(stream))]
+    return [_accuracy(learner, *stream.test(index)) for index in range(len(stream))]
 
 
-def _accuracy(strategy: Strategy, images: Tensor, labels: Tensor) -> float:
+def _accuracy(learner: Predicts, images: Tensor, labels: Tensor) -> float:
     if not len(labels):
         return float("nan")
-    return float((strategy.predict(images).cpu() == labels).double().mean())
+    predicted = torch.as_tensor(learner.predict(images)).cpu()
+    if predicted.shape != labels.shape:  # a column, or scores, would be compared with every label
+        raise InputError(f"predictions have shape {tuple(predicted.shape)}; give one class for each of {len(labels)}.")
+    return float((predicted == labels).double().mean())
 
 
 def average_accuracy(matrix: AccuracyMatrix) -> float:

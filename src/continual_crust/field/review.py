@@ -41,6 +41,8 @@ class Review:
         """By class and row, the class whose memory the image is to enter: its index, or its name if it is new."""
         self._tried_again: set[tuple[int, int]] = set()
         """Of these, the ones a review wanted before and could not find."""
+        self._said: dict[bytes, tuple[int | str, Mark]] = {}
+        """By pixels, the class that these marks say an image is of, and the first of them."""
         self.applied = 0
         """Marks that said anything new."""
         self.made: list[Label] = []
@@ -53,7 +55,15 @@ class Review:
         index = self._class(mark.label, mark)
         seen, row = self._record(index), self._row(index, mark)
         target = index if mark.new_label is None else self._target(mark.new_label, mark)
-        elsewhere = dict(self._moved_to(index, row)) if seen.mark[row] == OTHER else {}
+        if mark.mark != WRONG:
+            said, before = self._said.setdefault(seen.digest[row].tobytes(), (target, mark))
+            if said != target:
+                raise InputError(
+                    f"{before.where}, and {mark.where}, put the same image into two classes, "
+                    "pixel by pixel; remove one."
+                )
+        was_moved = seen.mark[row] == OTHER
+        elsewhere = dict(self._moved_to(index, row)) if was_moved or mark.mark != WRONG else {}
         if seen.mark[row] == mark.mark and (
             target in elsewhere if mark.mark == OTHER else not self._was_not_found(index, row)
         ):
@@ -63,6 +73,8 @@ class Review:
         else:
             self.applied += 1
         for other, there in elsewhere.items():
+            if other == target:
+                continue
             self._record(other).mark[there] = WRONG if mark.mark == WRONG else OTHER
             self.emptied.add(other)
         self._entering.pop((index, row), None)

@@ -52,3 +52,11 @@ def mean_over_runs(values: Floats) -> Floats:
     count = known.sum(axis=0)
     mean: Floats = np.where(known, values, 0).sum(axis=0) / np.where(count, count, np.nan)
     return mean
+
+
+def std_over_runs(values: Floats) -> Floats:
+    """Sample standard deviation over the first axis of what is known; NaN where that is fewer than two values."""
+    count = (~np.isnan(values)).sum(axis=0)
+    squares = mean_over_runs((values - mean_over_runs(values)) ** 2)
+    std: Floats = np.sqrt(squares * count / np.where(count > 1, count - 1, np.nan))
+    return std

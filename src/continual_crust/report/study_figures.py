@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from continual_crust.report.cells import ACCURACY, Column, Grid, Measure, Row
-from continual_crust.report.curves import forgotten_so_far, mean_over_runs, purity_so_far, seen_so_far
+from continual_crust.report.curves import forgotten_so_far, mean_over_runs, purity_so_far, seen_so_far, std_over_runs
 from continual_crust.report.drawing import FAINT, INK, Floats, new_figure, percent_axis, plain, some_of
 from continual_crust.report.study_tables import number
 from continual_crust.report.styles import style_of
@@ -200,8 +200,8 @@ def _draw(axes: Axes, x: Floats, values: Floats, row: Row, rows: Sequence[Row], 
         clip_on=False,
         markersize=5,
     )
-    if spread is None and len(values) > 1:
-        spread = np.sqrt(mean_over_runs((values - mean) ** 2) * len(values) / (len(values) - 1))
+    if spread is None:
+        spread = std_over_runs(values)
     if spread is not None:
         axes.fill_between(x, mean - spread, mean + spread, color=style.colour, alpha=0.15, linewidth=0)
     return line

@@ -159,7 +159,7 @@ class Strategy(ABC):
         """Learn an experience's classes and remember some of its samples. Its data may be forgotten afterwards.
 
         Of a class that comes again, the memory is chosen anew among what was remembered of it and the new samples. If
-        this fails or is interrupted, what was remembered before still is, and the experience can be given again.
+        this fails or is interrupted, the learner is what it was before, and the experience can be given again.
         """
         if not isinstance(experience, Experience):
             raise InputError(
@@ -179,8 +179,11 @@ class Strategy(ABC):
         if self.network.mean is None and len(images):
             # Before epochs are spent, and before anything is measured on images that do not fit.
             check_takes(self.network.model, tuple(images.shape[1:]))
-        self.network.measure_normalization(images)
         before = vars(self) | {"memory": dict(self.memory)}
+        # These change in place.
+        network, generator = copy.deepcopy(self.network.state()), self._generator.get_state()
+        randomness = self._randomness.state()
+        self.network.measure_normalization(images)
         try:
             with self._told_if_unfit(images):
                 samples = experience.samples.to(self.network.device)
@@ -188,7 +191,13 @@ class Strategy(ABC):
             self._end_phase()
             self._check_converged()
         except BaseException:
-            vars(self).update(before | {"_current_phase": self._current_phase})
+            now, before["_current_phase"] = vars(self), self._current_phase
+            now.clear()  # a method may have begun to keep something
+            now.update(before)
+            self._end_phase()
+            self.network.restore(network)
+            self._generator.set_state(generator)
+            self._randomness.restore(randomness)
             raise
 
     @contextmanager

@@ -65,7 +65,9 @@ class Icarl(Strategy):
         return copy.deepcopy(self.network.model).eval().requires_grad_(False)
 
     def _learn(self, classes: tuple[int, ...], new: Samples) -> None:
-        self._is_old_class[list(classes)] = False  # one that comes again is taught, not distilled
+        # One that comes again is taught, not distilled. In a copy: an experience that fails changes nothing.
+        self._is_old_class = self._is_old_class.clone()
+        self._is_old_class[list(classes)] = False
         self._train(self._with_memory(new), self._loss)
         self._remember(classes, new)
         self._class_means = {

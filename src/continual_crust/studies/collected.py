@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,7 @@ class Collected:
         return {name: sorted(rows, key=lambda plain: str(plain["run"])) for name, rows in files.items()}
 
 
-def collect(sources: Iterable[Path], folder: Path, replace: bool = False) -> Counter[str]:
+def collect(sources: Sequence[Path], folder: Path, replace: bool = False) -> Counter[str]:
     """Merge all finished runs below some folders into a folder of collected results.
 
     A source may be such a folder itself: what was collected on another machine is a handful of small files.
@@ -142,6 +142,10 @@ def collect(sources: Iterable[Path], folder: Path, replace: bool = False) -> Cou
             )
         collected.rows[row.run] = row
         outcome[ADDED if known is None else REPLACED] += 1
+    for plain in (row for source in sources if _is_collected(source) for row in Collected.read(source).obsolete):
+        is_known = plain in collected.obsolete
+        outcome[KNOWN if is_known else ADDED] += 1
+        collected.obsolete += [] if is_known else [plain]
     with told_if_unwritable(folder, "--into"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, rows in collected.files().items():
@@ -154,7 +158,7 @@ def collect(sources: Iterable[Path], folder: Path, replace: bool = False) -> Cou
 
 def _finished(sources: Iterable[Path]) -> Iterator[Row]:
     for source in sources:
-        if any(source.glob("*-*.json")):
+        if _is_collected(source):
             yield from Collected.read(source).rows.values()
             continue
         folders = sorted({path.parent for path in source.rglob("result.json")})
@@ -169,6 +173,10 @@ def _finished(sources: Iterable[Path]) -> Iterator[Row]:
                 raise InputError(f"{folder}: {unknown_name('data set', config.dataset, SOURCES)}")
             if result is not None:
                 yield Row.of(config, result)
+
+
+def _is_collected(source: Path) -> bool:
+    return any(source.glob("*-*.json"))
 
 
 def _file_of(plain: Mapping[str, Any]) -> str:

@@ -284,6 +284,7 @@ def _refuse_more_than(resources: Mapping[str, float], cpus: float, gpus: float) 
 
 
 def _attempt_on_ray(config: RunConfig, place: Workplace, events: Any) -> Event:
+    torch.set_num_threads(1)  # Ray would have as many as the run was given CPUs, and other last bits
     return _attempt(config, place, events.put, threading.Event())
 
 

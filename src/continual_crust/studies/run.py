@@ -76,8 +76,8 @@ def execute(
     progress = Progress()
     if checkpoint is not None and checkpoint.exists():
         try:
-            progress = _resume(strategy, checkpoint, dataset.fingerprint)
-        except InputError:  # damaged, or of other data: all it costs is the time to learn these experiences again
+            progress = _resume(strategy, checkpoint, dataset.fingerprint, revision_of(config.method))
+        except InputError:  # damaged, or begun otherwise: all it costs is the time to learn these experiences again
             strategy = build_strategy(config, dataset, device, observer)
     if isinstance(strategy, Told):
         strategy.reveal(stream.truth.is_clean(torch.arange(len(stream.truth.labels))))
@@ -97,7 +97,7 @@ def execute(
             after_experience(number + 1, len(experiences), progress)
         if checkpoint is not None:
             stands = {"learner": strategy.state(), "progress": asdict(progress), "data": dataset.fingerprint}
-            write_atomically(checkpoint, pack_tree(stands))
+            write_atomically(checkpoint, pack_tree(stands | {"revision": revision_of(config.method)}))
     matrix, purities, seconds = progress.accuracy_matrix, progress.purities, progress.seconds
     per_class = purity_per_class(strategy.memory, stream.truth)
     names = dataset.class_names
@@ -157,11 +157,13 @@ def load_learner(strategy: Strategy, path: Path) -> None:
         strategy.restore(unpack_tree(path.read_bytes()))
 
 
-def _resume(strategy: Strategy, checkpoint: Path, data: str) -> Progress:
+def _resume(strategy: Strategy, checkpoint: Path, data: str, revision: str) -> Progress:
     with _told_as_unusable(checkpoint):
         saved = unpack_tree(checkpoint.read_bytes())
         if saved.get("data", data) != data:  # checkpoints did not always tell
             raise InputError("it was begun on other images")
+        if saved.get("revision", revision) != revision:
+            raise InputError("it was begun by a program that came to other results")
         progress = Progress(**saved["progress"])
         if not all(isinstance(row, list) and all(map(_is_number, row)) for row in progress.accuracy_matrix):
             raise InputError("its accuracies are no numbers")
