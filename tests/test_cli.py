@@ -102,7 +102,7 @@ def test_the_demo_ends_in_a_page(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "demo" / "index.html").read_text()
     assert "<html" in page
-    for method in ("replay", "crust", "cosine_crust"):
+    for method in ("replay", "crust", "cosine_crust", "sift"):
         assert (tmp_path / "demo" / f"{method}-seed0" / "result.json").exists()
         assert method in done.stdout
 

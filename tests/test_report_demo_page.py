@@ -69,6 +69,20 @@ def test_the_headline_claims_nothing_for_a_difference_nobody_can_see():
     )
 
 
+def test_a_memory_with_one_wrong_image_is_not_called_all_clean(tmp_path):
+    runs = [run("replay", 0.6), run("sift", 0.996)]
+    assert headline(runs).endswith("replay’s memory is 60 % clean, Sift’s 99 %")
+    words = re.sub(r"\s+", " ", Page(write_demo_page(runs, tmp_path).read_text(encoding="utf-8")).words)
+    assert "Sift, seed 0: 99.6 % clean" in words
+    assert headline([run("replay", 0.6), run("sift", 1.0)]).endswith("Sift’s 100 %")
+
+
+def test_sift_is_explained_where_it_is_shown(tmp_path, page):
+    shown = write_demo_page([run("replay", 0.6), run("sift", 0.9)], tmp_path)
+    assert "Sift learns everything briefly" in Page(shown.read_text(encoding="utf-8")).words
+    assert "Sift" not in Page(page.read_text(encoding="utf-8")).words
+
+
 def test_the_headline_says_same_memory_size_only_if_so():
     assert "same memory size" not in headline([run("replay", 0.6), run("crust", 0.9, kept=3)])
 

@@ -282,14 +282,22 @@ def test_a_class_is_scouted_taught_and_remembered_in_this_order(watch: Watch) ->
 
 
 def test_the_scout_sees_everything_as_it_is_and_is_forgotten(watch: Watch) -> None:
-    seen = watch()
+    seen = watch(trusted_epochs=QUICK.epochs // 3)
     samples, augmented, weights = seen.phases["scouting"]
     assert ids_of(samples) == ids_of(seen.known) | ids_of(seen.new)
     assert not augmented
     assert same(weights, seen.before)
     assert same(seen.phases["what passed"][2], seen.before)
     assert not same(seen.phases["memories"][2], seen.before)
-    assert not same(watch(unlearn=False).phases["what passed"][2], seen.before)
+    remembered = watch(trusted_epochs=QUICK.epochs // 3, unlearn=False)
+    assert not same(remembered.phases["what passed"][2], seen.before)
+
+
+def test_where_time_is_short_the_learner_goes_on_from_the_scout(watch: Watch) -> None:
+    seen = watch(trusted_epochs=QUICK.epochs // 3 + 1)
+    assert not same(seen.phases["what passed"][2], seen.before)
+    seen = watch(trusted_epochs=QUICK.epochs // 3 + 1, fresh_scout=True)  # which has forgotten what came before
+    assert same(seen.phases["what passed"][2], seen.before)
 
 
 def test_a_fresh_scout_starts_from_the_first_weights(watch: Watch, few_digits: Dataset) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -189,6 +190,17 @@ def test_identity_covers_everything_that_determines_a_run() -> None:
     ]
     ids = {run_id(dataclasses.replace(config, **change)) for change in changes}
     assert len(ids | {run_id(config)}) == len(changes) + 1
+
+
+def test_numbers_that_are_equal_are_the_same_run() -> None:
+    config = next(parse_study(GOOD, "s").runs())
+    ids = {
+        run_id(dataclasses.replace(config, training=dataclasses.replace(config.training, weight_decay=zero)))
+        for zero in (0, 0.0, np.float32(0), np.int64(0))
+    }
+    assert len(ids) == 1
+    with pytest.raises(InputError, match="weight_decay is inf; give a finite number"):
+        dataclasses.replace(config.training, weight_decay=10**400)
 
 
 def test_settings_that_a_selector_does_not_read_change_no_run() -> None:

@@ -15,7 +15,7 @@ def demo(
     level: Annotated[float, typer.Option(help="Share of wrong labels.", min=0, max=1)] = 0.4,
     out: Annotated[Path, typer.Option(help="Folder for the page and its figures.")] = Path("runs/demo"),
 ) -> None:
-    """Compare replay with both CRUST methods on small noisy digits, and show what each remembered."""
+    """Compare replay with both CRUST methods and Sift on small noisy digits, and show what each remembered."""
     import torch
 
     from continual_crust.data import Noise, NoiseKind, load_dataset
@@ -30,7 +30,7 @@ def demo(
     # More threads gain nothing on networks this small, and lose much on a machine that is busy otherwise.
     torch.set_num_threads(1)
     data = load_dataset("digits")
-    # One learning rate for all, so that nothing but the memory differs.
+    # One learning rate for all: none has an advantage by what it was tuned for.
     defaults = defaults_for("digits", NoiseKind.LABEL)
     plan = [
         RunConfig(
@@ -43,7 +43,7 @@ def demo(
             selector=strategy_named(method).default_selector,
         )
         for seed in range(seeds)
-        for method in ("replay", "crust", "cosine_crust")
+        for method in ("replay", "crust", "cosine_crust", "sift")
     ]
     runs = []
     with progress_bar(console) as bar:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -81,7 +82,8 @@ def is_number(value: object) -> bool:
 def check_types(settings: Any) -> None:
     """Refuse a dataclass whose values are of another type than its defaults: they may come from a file.
 
-    Of a default that is no number, truth or text, as None, nothing is to be told.
+    Numbers become those of Python, whole ones floating-point ones where these are wanted. Of a default that is no
+    number, truth or text, as None, nothing is to be told.
     """
     for entry in fields(settings):
         value, wanted = getattr(settings, entry.name), type(entry.default)
@@ -89,12 +91,12 @@ def check_types(settings: Any) -> None:
             continue
         if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a number of NumPy's, as searches have them
             value = value.item()
-            object.__setattr__(settings, entry.name, value)
+        if wanted is float and isinstance(value, int) and not isinstance(value, bool):  # so that 0 and 0.0 are one run
+            value = float(value) if abs(value) <= sys.float_info.max else math.inf
+        object.__setattr__(settings, entry.name, value)
         if isinstance(value, wanted) and not (isinstance(value, bool) and wanted is not bool):
             if isinstance(value, float) and not math.isfinite(value):
                 raise InputError(f"{told_name(entry.name)} is {value}; give a finite number.")
-            continue
-        if wanted is float and isinstance(value, int) and not isinstance(value, bool):
             continue
         raise InputError(f"{told_name(entry.name)} is {value!r}; give {KINDS[wanted]}.")
 

@@ -21,6 +21,8 @@ p {{ max-width: 60rem; margin: .4rem 0; }}
 .wrong {{ color: var(--wrong); font-weight: 600; }}
 .side {{ display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr));
   margin-top: 1rem; align-items: start; }}
+/* Four are two rows of two, not three and one. */
+.side:has(> :nth-child(4):last-child) {{ grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); }}
 /* Alone in its row, a sheet of a few small images would be blown up. */
 .side > figure {{ max-width: 44rem; }}
 figure {{ margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: .6rem;

@@ -38,14 +38,16 @@ def summary_table(results: Sequence[RunResult]) -> pd.DataFrame:
 
 
 def percent(mean: float | None, std: float | None = None, digits: int = 1) -> str:
-    """A share for people, with its spread where there is one.
+    """A share for people, with its spread where there is one. Only all of it is 100 % without a further digit.
 
-    >>> percent(0.8724, 0.03), percent(-0.01), percent(0.5, digits=0), percent(None)
-    ('87.2 ± 3.0 %', '−1.0 %', '50 %', '–')
+    >>> percent(0.8724, 0.03), percent(-0.01), percent(0.5, digits=0), percent(0.996, digits=0), percent(None)
+    ('87.2 ± 3.0 %', '−1.0 %', '50 %', '99.6 %', '–')
     """
     if mean is None or math.isnan(mean):
         return "–"
     number = f"{100 * mean:.{digits}f}".replace("-", "−")
+    if number == "100" and mean < 1:
+        number = f"{min(100 * mean, 99.9):.1f}"
     if std is None or math.isnan(std):
         return f"{number} %"
     return f"{number} ± {100 * std:.{digits}f} %"

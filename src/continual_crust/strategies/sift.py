@@ -11,7 +11,8 @@ Gradients tell noise of *past* classes, for which the network has an output of i
              noise of future classes: the class itself is one large crowd, everything else many small ones. If asked
              to, it also looks at how much detail the coarse pixels leave out, and where.
              In units of their spreads and the margin twice, they are added up to what there is to be said for a sample.
-    unlearn  the scout's weights are forgotten.
+    unlearn  the scout's weights are forgotten, if all epochs of the next phase can be had. Else the learner goes on
+             from them: to have learned a little noise costs it less than to learn too little of anything.
     learn    a few epochs on the better part of D, for which most is to be said, and the memories, by cross-entropy.
              Whatever the learner is taught is moved a little, anew in every epoch, so that it is hard to learn by
              heart; for large networks each image is also laid over another.
@@ -111,7 +112,7 @@ class SiftOptions:
     fresh_scout: bool = False
     """Let the scout start from the weights the learner had at first, and not from those it has."""
     unlearn: bool = True
-    """Forget what the scout learned; without it the learner goes on from the scout."""
+    """Forget what the scout learned, if it was a fresh one or there is time for trusted_epochs; else go on from it."""
     shift: float = 0.1
     """How far the learner's images are moved in every epoch, at most, as a share of their height and width."""
     wary: bool = False
@@ -185,7 +186,7 @@ class Sift(Strategy):
             scores, clean = self._judged(own, margins.values)
             taught = self._best(own, scores, self._taught_part())
             self.memory.update({label: samples[taught[label]] for label, samples in own.items()})
-        if self.options.unlearn:
+        if self.options.unlearn and (trusting == self.options.trusted_epochs or self.options.fresh_scout):
             self.network.model.load_state_dict(before)
         margins = _Means(own, trusting, self.network.device)
         recognised = _Means(own, trusting - trusting // 2, self.network.device)
