@@ -162,8 +162,8 @@ def _about_sift(runs: Sequence[DemoRun]) -> str:
         return ""
     return (
         "Sift learns everything briefly to find out what does not belong, then only from the rest, moved a little in "
-        "every epoch, and forgets memories that later classes show to be theirs, so it may keep fewer. It was developed "
-        "on these digits, with seeds 0 to 6. "
+        "every epoch, and forgets memories that later classes show to be theirs, so it may keep fewer. It was "
+        "developed on these digits, with seeds 0 to 6. "
     )
 
 
