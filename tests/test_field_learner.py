@@ -389,6 +389,29 @@ def test_scikit_learn_tells_classes_by_their_order(digits: Dataset) -> None:
         check_is_fitted(quick())
 
 
+def test_scikit_learn_can_teach_it_batch_by_batch(digits: Dataset) -> None:
+    first, second = batch(digits, 0, 1), batch(digits, 2)
+    given, same = quick(), quick().learn(*first).learn(*second)
+    assert given.partial_fit(*first, classes=[0, 1, 2]).partial_fit(*second) is given
+    assert (given.predict_proba(first[0]) == same.predict_proba(first[0])).all()
+
+
+def test_parameters_that_would_not_be_used_are_told(digits: Dataset, tmp_path: Path) -> None:
+    first, second = batch(digits, 0, 1), batch(digits, 2)
+    given = quick().learn(*first)
+    given.save(tmp_path / "state")
+    for one in (given, ContinualLearner.load(tmp_path / "state")):
+        size = one.memory_per_class
+        one.set_params(memory_per_class=size + 1)
+        with pytest.raises(
+            InputError, match=f"memory_per_class was {size} when this learner began and is {size + 1} now"
+        ):
+            one.learn(*second)
+        assert one.set_params(memory_per_class=size).learn(*second).classes_.tolist() == [0, 1, 2]
+        assert len(one.set_params(memory_per_class=3).fit(*first).coresets[0].images) == 3
+        assert one.learn(*second).classes_.tolist() == [0, 1, 2]
+
+
 def test_what_was_seen_is_not_learned_again(digits: Dataset) -> None:
     images, labels = batch(digits, 0, 1)
     given = quick().learn(images, labels)

@@ -113,6 +113,8 @@ class ContinualLearner:
         self.seed = seed
         self.device = device
         self._core: FieldLearner | None = None
+        self._begun_with: dict[str, Any] = {}
+        """What the constructor had been given when the first batch was learned."""
         self._home: tuple[Path, int] | None = None
         """The folder it was loaded from or saved to, and the number it had there."""
 
@@ -122,7 +124,7 @@ class ContinualLearner:
         return {name: getattr(self, name) for name in (*names, "batch_size", "pretrained", "seed", "device")}
 
     def set_params(self, **params: Any) -> ContinualLearner:
-        """Change what the constructor was given; it counts for a learner that has learned nothing yet."""
+        """Change what the constructor was given, for :meth:`fit` or a learner that has learned nothing yet."""
         for name, value in params.items():
             if name not in self.get_params():
                 raise unknown_name("parameter", name, self.get_params())
@@ -200,6 +202,7 @@ class ContinualLearner:
         images, plain = images_and_labels(images, labels)
         if not plain:
             raise InputError("there is no image to learn from; give at least one.")
+        self._check_unchanged()
         core = self._core or FieldLearner(self._asked(), self._module(), self.device)
         settings = core.settings
         if not settings.channels:
@@ -222,12 +225,17 @@ class ContinualLearner:
         with core.transaction():
             core.settings = settings
             core.learn(core.record(ArrayRows(pixels[new]), plain, names, digests[new], thumbnails, about, in_order))
-        self._core = core
+        self._core, self._begun_with = core, self.get_params()
         return self
+
+    def partial_fit(self, images: Any, labels: Any = None, classes: Any = None) -> ContinualLearner:
+        """The name that scikit-learn's tools have for :meth:`learn`; `classes` may come as they come."""
+        return self.learn(images, labels)
 
     def fit(self, images: Any, labels: Any = None, names: Sequence[str] | None = None) -> ContinualLearner:
         """Forget everything, then :meth:`learn` this batch, as scikit-learn's tools want it."""
-        self._core = ContinualLearner(**self.get_params())._learn(images, labels, names, in_order=True)._core
+        anew = ContinualLearner(**self.get_params())._learn(images, labels, names, in_order=True)
+        self._core, self._begun_with = anew._core, anew._begun_with
         return self
 
     def predict(self, images: Any) -> NDArray[Any]:
@@ -310,7 +318,7 @@ class ContinualLearner:
             seed=settings.seed,
             device=device,
         )
-        learner._core = core
+        learner._core, learner._begun_with = core, learner.get_params()
         learner._home = generation.path.parent.parent.resolve(), generation.number
         return learner
 
@@ -320,6 +328,15 @@ class ContinualLearner:
 
             raise NothingLearned("this learner has learned nothing yet; call learn(images, labels) first.")
         return self._core, self._core.strategy
+
+    def _check_unchanged(self) -> None:
+        """Refuse to go on with other parameters than the learner began with, since they would not be used."""
+        for name, value in self.get_params().items():
+            if self._core is not None and value != self._begun_with[name]:
+                raise InputError(
+                    f"{name} was {self._begun_with[name]!r} when this learner began and is {value!r} now; set it back "
+                    "to go on, or start anew with fit."
+                )
 
     def _module(self) -> nn.Module | None:
         return None if isinstance(self.model, str) else checked_module(self.model)
