@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from continual_crust.data.images import depth_of
-from continual_crust.data.loading import Bytes
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.field.core import FieldLearner
 from continual_crust.field.generation import Generation
 from continual_crust.field.inputs import Label, as_bytes, check_shape, deep_images, images_alone, images_and_labels
+from continual_crust.field.reports import ClassCoreset
 from continual_crust.field.rows import ArrayRows
 from continual_crust.field.seen import Seen, digest_of, thumbnail_of
 from continual_crust.field.settings import OWN_MODEL, Settings, selector_settings
@@ -26,18 +26,6 @@ from continual_crust.field.strategy import FieldCrust
 from continual_crust.models import checked_module
 from continual_crust.selection.noise_share import NoiseEstimate
 from continual_crust.selection.selectors import SelectorConfig
-
-
-@dataclass(frozen=True)
-class ClassCoreset:
-    """What is kept of one class."""
-
-    images: Bytes
-    """Shape (n, channels, height, width)."""
-    names: list[str]
-    """Of the images, as they were given."""
-    scores: NDArray[np.float32]
-    """How likely each label is right."""
 
 
 class ContinualLearner:

@@ -1,4 +1,4 @@
-"""What a lesson did to a class, for people."""
+"""What a lesson did to a class and what is kept of it, for people."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from continual_crust.data.loading import Bytes
 from continual_crust.field.inputs import Label
 from continual_crust.field.seen import Seen
 from continual_crust.selection.noise_share import NoiseEstimate
@@ -41,6 +42,18 @@ class ClassReport:
     """Of its last batch; None where that was too small to say."""
     second: float = 0.0
     """The share of what seems right in it that is a kind of its own."""
+
+
+@dataclass(frozen=True)
+class ClassCoreset:
+    """What is kept of one class."""
+
+    images: Bytes
+    """Shape (n, channels, height, width)."""
+    names: list[str]
+    """Of the images, as they were given."""
+    scores: NDArray[np.float32]
+    """How likely each label is right."""
 
 
 def doubts_of(seen: Seen, rows: NDArray[np.int64], labels: Sequence[Label]) -> list[Doubt]:
