@@ -15,6 +15,7 @@ from continual_crust.models import build_model
 from continual_crust.selection.selectors import SELECTORS, SelectorConfig
 from continual_crust.strategies import STRATEGIES, Strategy, Told, Training, strategy_named, training
 from continual_crust.strategies.adam import Adam
+from continual_crust.strategies.augmentation import moved
 from continual_crust.strategies.cumulative import CumulativeOptions
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.replay_ewc import ReplayEwc
@@ -174,6 +175,35 @@ def test_a_batch_beside_comes_with_every_batch() -> None:
     assert all(sorted(walked[start : start + 3]) == [100, 101, 102] for start in range(0, 24, 3))
 
 
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if not name.startswith("sift")])
+def test_images_are_moved_and_mirrored_for_training_alone(
+    name: str, few_digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anew in every epoch; what is remembered are images as they came."""
+    moves: list[tuple[float, bool]] = []
+
+    def watched_moved(samples: Samples, most: float, mirror: bool, generator: torch.Generator) -> Samples:
+        moves.append((most, mirror))
+        return moved(samples, most, mirror, generator)
+
+    monkeypatch.setattr("continual_crust.strategies.training.moved", watched_moved)
+    plain = learned(name, few_digits)
+    assert moves == []
+    strategy = learned(name, few_digits, dataclasses.replace(QUICK, shift=0.2, mirror=True))
+    assert set(moves) == {(0.2, True)}
+    assert len(moves) >= QUICK.epochs
+    given = {image.numpy().tobytes() for image in few_digits.train_images}
+    assert all(image.numpy().tobytes() in given for kept in strategy.memory.values() for image in kept.images)
+    weights = [learner.network.model.state_dict()["head.weight"] for learner in (plain, strategy)]
+    assert not torch.equal(*weights)
+
+
+@pytest.mark.parametrize("change", [{"shift": 0.1}, {"mirror": True}])
+def test_sift_moves_its_images_itself(change: dict[str, object], few_digits: Dataset) -> None:
+    with pytest.raises(InputError, match="sift moves and mirrors the images it learns from by itself; leave out"):
+        learned("sift", few_digits, dataclasses.replace(QUICK, **change))
+
+
 def test_weights_scale_the_loss(few_digits: Dataset) -> None:
     strategy = strategy_named("replay")(build_model("simple_cnn", few_digits.image_shape, 4).eval())
     samples = Samples.of(few_digits.train_images[:6], few_digits.train_labels[:6])
@@ -326,6 +356,7 @@ def test_coresets_stay_cleaner_than_a_random_memory_and_learn_more(digits: Datas
         ({"learning_rate": 0.0}, r"learning_rate \(--lr\) is 0.0"),
         ({"learning_rate": float("nan")}, r"learning_rate \(--lr\) is nan"),
         ({"weight_decay": -1.0}, "weight_decay is -1.0"),
+        ({"shift": 1.0}, "shift is 1.0; give a share from 0 to below 1"),
         ({"memory_per_class": -5}, r"memory_per_class \(--memory\) is -5"),
     ],
 )

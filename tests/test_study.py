@@ -13,7 +13,9 @@ from continual_crust.data import NoiseKind
 from continual_crust.errors import InputError
 from continual_crust.selection.selectors import SELECTORS, Candidates, SelectorConfig, select
 from continual_crust.strategies import options_of
+from continual_crust.studies.config import RunConfig
 from continual_crust.studies.study import (
+    LATER_SETTINGS,
     METHOD_REVISIONS,
     REVISION,
     SELECTOR_FIELDS,
@@ -181,6 +183,8 @@ def test_identity_covers_everything_that_determines_a_run() -> None:
         {"model": "resnet18"},
         {"first_classes": 3},
         {"training": dataclasses.replace(config.training, learning_rate=0.5)},
+        {"training": dataclasses.replace(config.training, shift=0.1)},
+        {"training": dataclasses.replace(config.training, mirror=True)},
         {"selector": SelectorConfig("herding")},
         {"selector": SelectorConfig("crust")},
         {"selector": SelectorConfig("crust", space="input")},
@@ -190,6 +194,15 @@ def test_identity_covers_everything_that_determines_a_run() -> None:
     ]
     ids = {run_id(dataclasses.replace(config, **change)) for change in changes}
     assert len(ids | {run_id(config)}) == len(changes) + 1
+
+
+def test_settings_that_came_later_rename_no_run_from_before() -> None:
+    config = next(parse_study(GOOD, "s").runs())
+    plain = config.as_dict()
+    for name in LATER_SETTINGS:
+        del plain["training"][name]
+    assert run_id(RunConfig.from_dict(plain)) == run_id(config)
+    assert run_id(config, "3") == "digits-replay-label-0.0-k5-s3-777e763004"  # as it was named then
 
 
 def test_numbers_that_are_equal_are_the_same_run() -> None:

@@ -127,6 +127,21 @@ def run(
     precision: Annotated[
         str | None, typer.Option(help="Of training's arithmetic: float32 or bfloat16.", rich_help_panel=TRAINING)
     ] = None,
+    shift: Annotated[
+        float | None,
+        typer.Option(
+            help="Move each image by up to this share of its height and width, anew in every epoch.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
+    mirror: Annotated[
+        bool,
+        typer.Option(
+            "--mirror",
+            help="Mirror every other image, left to right, anew in every epoch.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = False,
     selector: Annotated[
         str | None,
         typer.Option(
@@ -199,6 +214,8 @@ def run(
         "batch_size": batch_size,
         "weighted_loss": weighted_loss,
         "precision": precision,
+        "shift": shift,
+        "mirror": mirror,
     }
     if not strategy.remembers and (selector or weighted_loss):
         raise InputError(f"method '{method}' keeps no memory; leave out --selector and --weighted-loss.")

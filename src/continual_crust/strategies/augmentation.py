@@ -9,6 +9,9 @@ from torch import Tensor
 
 from continual_crust.data.samples import Samples
 
+PART_PIXELS = 1 << 24
+"""How many pixels of a channel are moved at a time."""
+
 
 def moved(samples: Samples, most: float, mirror: bool, generator: torch.Generator) -> Samples:
     """Each image moved by a random number of pixels in both directions; its edge fills what comes into view.
@@ -30,9 +33,14 @@ def moved(samples: Samples, most: float, mirror: bool, generator: torch.Generato
     if mirror:
         columns = torch.where(torch.rand(count, 1, generator=generator) < 0.5, columns.flip(1), columns)
     rows, columns = rows.to(images.device), columns.to(images.device)
-    flat = (rows[:, :, None] * width + columns[:, None, :]).flatten(1)
-    pixels = images.flatten(2).gather(2, flat[:, None, :].expand(-1, images.shape[1], -1))
-    return replace(samples, images=pixels.view_as(images))
+    pixels = torch.empty_like(images)
+    # The places that pixels come from take eight times the memory of the pixels.
+    for part in torch.arange(count).split(max(1, PART_PIXELS // max(1, height * width))):
+        some = slice(int(part[0]), int(part[-1]) + 1) if len(part) else slice(0)
+        flat = (rows[some, :, None] * width + columns[some, None, :]).flatten(1)
+        places = flat[:, None, :].expand(-1, images.shape[1], -1)
+        pixels[some] = images[some].flatten(2).gather(2, places).view_as(images[some])
+    return replace(samples, images=pixels)
 
 
 def mixed(samples: Samples, generator: torch.Generator) -> Samples:

@@ -149,6 +149,11 @@ class Sift(Strategy):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self.training.shift or self.training.mirror:
+            raise InputError(
+                "sift moves and mirrors the images it learns from by itself; leave out --shift and --mirror and give "
+                "--set shift=0.125 or --set mirror=true."
+            )
         self._clean_shares: list[float] = []
         """Of each class, the share that seemed clean."""
         self._recognised: list[float] = []

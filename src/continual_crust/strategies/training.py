@@ -15,6 +15,7 @@ from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError, check_types, told_name, unknown_name
 from continual_crust.randomness import PrivateRandomness
 from continual_crust.strategies.adam import Adam
+from continual_crust.strategies.augmentation import moved
 from continual_crust.strategies.losses import Loss
 from continual_crust.strategies.network import Network, repeatable_convolutions
 from continual_crust.strategies.recorded_steps import RecordedSteps
@@ -43,6 +44,11 @@ class Training:
     """Of training's arithmetic: float32 (on a GPU with products in TF32), or bfloat16, faster for large networks."""
     weighted_loss: bool = False
     """Let remembered samples count in proportion to how many samples they stand for, on average one."""
+    shift: float = 0.0
+    """Move each image, anew in every epoch, by up to this share of its height and width. What is selected among and
+    predicted is not moved. The paper does not say whether its images were; CRUST's released code moves and mirrors."""
+    mirror: bool = False
+    """Also mirror every other image, left to right, anew in every epoch."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -58,6 +64,8 @@ class Training:
             raise InputError(f"{told}; give a number above 0, for example 0.001.")
         if not 0 <= self.weight_decay < float("inf"):
             raise InputError(f"weight_decay is {self.weight_decay}; give 0 or more.")
+        if not 0 <= self.shift < 1:
+            raise InputError(f"shift is {self.shift}; give a share from 0 to below 1, for example 0.125.")
 
     @property
     def epochs(self) -> int:
@@ -92,6 +100,7 @@ class Phase:
         self._network = network
         self._loss = loss
         self._batch_size = training.batch_size
+        self._shift, self._mirror = training.shift, training.mirror
         self._generator = generator
         self._randomness = randomness
         self._steps = 0
@@ -117,9 +126,9 @@ class Phase:
         if not sizes and len(samples):
             raise InputError("batch normalisation cannot learn from one sample alone; give the network more of them.")
         self._steps = len(sizes)
-        sets, orders = [samples], [self._order(len(samples), len(samples))]
+        sets, orders = [self._varied(samples)], [self._order(len(samples), len(samples))]
         if beside is not None and len(beside):
-            sets.append(beside)
+            sets.append(self._varied(beside))
             orders.append(self._order(len(beside), -(-len(samples) // self._batch_size) * self._batch_size))
         resident = [part for part in sets if isinstance(part, Samples)]
         if self._network.device.type == "cuda" and len(resident) == len(sets):
@@ -160,6 +169,13 @@ class Phase:
             whole = whole_step(self._network, self._loss, self._optimizer, self._loss_sum, self._batch_size)
             self._recorded = RecordedSteps(self._step, self._batch_size, self._drawing, whole)
         return self._recorded
+
+    def _varied(self, samples: Trainable) -> Trainable:
+        """As they are seen in one epoch."""
+        if not self._shift and not self._mirror:
+            return samples
+        assert isinstance(samples, Samples)  # what is fetched batch by batch is trained on as it is
+        return moved(samples, self._shift, self._mirror, self._generator)
 
     def _drawing(self) -> AbstractContextManager[None]:
         """Where layers may draw random numbers."""

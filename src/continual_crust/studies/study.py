@@ -28,6 +28,9 @@ TRAINING_FIELDS = {field.name for field in fields(Training)} - {"memory_per_clas
 SELECTOR_FIELDS = {field.name for field in fields(SelectorConfig)}
 SETTINGS_READ: dict[str, set[str]] = {"random": set(), "reservoir": set(), "herding": set(), "crust": {"rule", "space"}}
 """By selector, those of its settings that it reads; a selector that is not named reads all."""
+LATER_SETTINGS = {"shift": 0.0, "mirror": False}
+"""Settings of the training that there were not always, and what training was like without them. They are no part of a
+run's name where they change nothing, so that runs from before keep theirs."""
 RUN_FIELDS = {"model", "first_classes", "classes_per_experience", "image_size", "crop", "pretrained"}
 
 
@@ -140,8 +143,10 @@ def run_id(config: RunConfig, revision: str | None = None) -> str:
     """
     used = settings_read(config.selector.name)
     plain = config.as_dict()
+    training = plain["training"].items()
     everything = {
         **plain,
+        "training": {name: value for name, value in training if (name, value) not in LATER_SETTINGS.items()},
         "selector": {name: value for name, value in plain["selector"].items() if name in used},
         "revision": revision or revision_of(config.method),
         "salt_and_pepper": [PERTURBED_PIXELS, BLEND],
