@@ -44,11 +44,11 @@ def backward(
     pooled: Tensor,
 ) -> tuple[Tensor, ...]:
     """Gradients of weight and bias of the first convolution, the second, and the linear layer."""
-    batch, channels = images.shape[:2]
+    batch, channels, height, width = images.shape
     weight_grad, bias_grad, passed = torch.empty_like(weight), weight.new_empty(UNITS), torch.empty_like(pooled)
     back.linear(upstream, features, pooled, weight, rates, weight_grad, bias_grad, passed)
-    first_parts = images.new_empty(back.stretches_of(hidden), channels * 9 + 1, FIRST)
-    second_parts = images.new_empty(2 * batch, back.OF_SECOND)
+    first_parts = images.new_empty(back.first_parts_of(batch, height, width), channels * 9 + 1, FIRST)
+    second_parts = images.new_empty(back.second_parts_of(pooled), back.OF_SECOND)
     back.convolutions(Images(images), passed, taps_back, hidden, first_parts, second_parts)
     first, second = first_parts.sum(dim=0), second_parts.sum(dim=0)
     return (

@@ -41,24 +41,32 @@ class Learned(NamedTuple):
 
 @triton.jit
 def corrections(steps, settings):
-    """What a step is to be multiplied by, and the root of the squares' average divided by."""
+    """What a step is to be multiplied by, and the root of the squares' average."""
     # In double precision: after the first step of the slower average the correction is a thousandth.
     steps = steps.to(tl.float64)
     first_share = (1 - tl.exp(steps * settings.log_first)).to(tl.float32)
-    return settings.rate / first_share, tl.sqrt((1 - tl.exp(steps * settings.log_second)).to(tl.float32))
+    return settings.rate / first_share, 1 / tl.sqrt((1 - tl.exp(steps * settings.log_second)).to(tl.float32))
 
 
 @triton.jit
-def updated(old, gradient, learned, at, known, settings, scale, root):
-    """The new value of a parameter; both averages are changed in memory."""
+def updated(old, gradient, mean, square, settings, scale, root):
+    """The new value of a parameter, and of both its averages."""
     slope = gradient + settings.decay * old
-    mean = tl.load(learned.mean + at, mask=known)
     mean += settings.first_rate * (slope - mean)
-    square = tl.load(learned.square + at, mask=known)
     square += settings.second_rate * (slope * slope - square)
+    return old - scale * mean / (tl.sqrt(square) * root + settings.epsilon), mean, square
+
+
+@triton.jit
+def update(learned, at, gradient, known, settings, scale, root):
+    """Adam's step for some numbers of a parameter; their new values."""
+    old = tl.load(learned.value + at, mask=known)
+    mean, square = tl.load(learned.mean + at, mask=known), tl.load(learned.square + at, mask=known)
+    new, mean, square = updated(old, gradient, mean, square, settings, scale, root)
+    tl.store(learned.value + at, new, mask=known)
     tl.store(learned.mean + at, mean, mask=known)
     tl.store(learned.square + at, square, mask=known)
-    return old - scale * mean / (tl.sqrt(square) / root + settings.epsilon)
+    return new
 
 
 @triton.jit
@@ -66,9 +74,7 @@ def _adam(learned, gradient, step, count, settings, BLOCK: tl.constexpr):
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < count
     scale, root = corrections(tl.load(step), settings)
-    old = tl.load(learned.value + place, mask=inside)
-    slope = tl.load(gradient + place, mask=inside)
-    tl.store(learned.value + place, updated(old, slope, learned, place, inside, settings, scale, root), mask=inside)
+    update(learned, place, tl.load(gradient + place, mask=inside), inside, settings, scale, root)
 
 
 def adam(learned: Learned, gradient: Tensor, step: Tensor, settings: Settings) -> None:

@@ -148,16 +148,16 @@ class WholeStep:
         new = self._loss_sum.new_empty
         channels, height, width = image_shape[1:]
         units, inputs = self._learned.linear_weight.value.shape
-        hidden = new(batch, height - 2, width - 2, self._there.FIRST)
+        pooled = new(batch, inputs)
         return _Workspace(
-            hidden=hidden,
-            pooled=new(batch, inputs),
+            hidden=new(batch, height - 2, width - 2, self._there.FIRST),
+            pooled=pooled,
             parts=new(self._there.splits_of(inputs), batch, units),
             upstream=new(batch, units),
             passed=new(batch, inputs),
             gradients=self._ends.Gradients(
-                first_parts=new(self._back.stretches_of(hidden), channels * 9 + 1, self._there.FIRST),
-                second_parts=new(2 * batch, self._back.OF_SECOND),
+                first_parts=new(self._back.first_parts_of(batch, height, width), channels * 9 + 1, self._there.FIRST),
+                second_parts=new(self._back.second_parts_of(pooled), self._back.OF_SECOND),
                 linear_bias=new(units),
                 features=new(batch, units),
                 slopes=new(batch, len(self._learned.head_bias.value)),

@@ -16,21 +16,24 @@ import triton.language as tl
 from torch import Tensor
 
 from continual_crust.models.simple_cnn_backward_kernels import (
-    CHANNELS,
+    INPUTS,
     LINEAR_WARPS,
     OF_SECOND,
-    PLACES,
-    inputs_of_tile,
+    OF_WEIGHTS,
     linear_gradients,
-    tiles_of,
 )
-from continual_crust.models.simple_cnn_forward_kernels import SAMPLES, SECOND, Draws, Images, feature_values, places_of
-from continual_crust.strategies.adam_kernel import Learned, Settings, corrections, updated
+from continual_crust.models.simple_cnn_forward_kernels import SAMPLES, Draws, Images, feature_values, places_of
+from continual_crust.strategies.adam_kernel import Learned, Settings, corrections, update, updated
 
 HEAD_WARPS, ADAM_WARPS = 4, 2
-FIRST_ROWS = 128
-"""Parts of the first convolution's gradient that are added up at a time."""
-_OF_SECOND, _FIRST_ROWS = tl.constexpr(OF_SECOND), tl.constexpr(FIRST_ROWS)
+FIRST_ROWS, SECOND_ROWS = 128, 36
+"""Parts of each convolution's gradient that are on their way at the same time."""
+WIDE, OUTER = 32, 8
+"""A program's share of the second convolution's weights: so many in a row, of so many output channels. These are whole
+sectors of memory in the weights and in the parts of their gradient too, where output channels lie side by side."""
+_OF_SECOND, _OF_WEIGHTS = tl.constexpr(OF_SECOND), tl.constexpr(OF_WEIGHTS)
+_FIRST_ROWS, _SECOND_ROWS = tl.constexpr(FIRST_ROWS), tl.constexpr(SECOND_ROWS)
+_WIDE, _OUTER = tl.constexpr(WIDE), tl.constexpr(OUTER)
 
 
 class Network(NamedTuple):
@@ -107,21 +110,22 @@ def _head(
 
 @triton.jit(do_not_specialize=["batch"])
 def _linear(
-    upstream, features, pooled, learned, bias_grad, passed, progress, settings, batch, places, rates,
-    TILES: tl.constexpr, SAMPLES: tl.constexpr, PLACES: tl.constexpr, CHANNELS: tl.constexpr,
+    upstream, features, pooled, learned, bias_grad, passed, progress, settings, batch, inputs, rates,
+    TILES: tl.constexpr, SAMPLES: tl.constexpr, INPUTS: tl.constexpr,
 ):  # fmt: skip
     """The way back through some inputs of the linear layer, and Adam's step for their weights."""
-    channel, place = inputs_of_tile(tl.program_id(0), places, PLACES, CHANNELS)
-    known = (place < places)[None, :]
-    unit = tl.arange(0, 128)
-    at = unit[:, None] * (64 * places) + (channel * places + place)[None, :]
-    weights = tl.load(learned.value + at, mask=known, other=0)
-    gradient, of_bias = linear_gradients(
-        upstream, features, pooled, weights, passed, channel, place, batch, places, rates, TILES, SAMPLES
-    )
+    entry, unit = tl.program_id(0) * INPUTS + tl.arange(0, INPUTS), tl.arange(0, 128)
+    at = unit[:, None] * inputs + entry[None, :]
+    # Everything is on its way before anything is waited for.
+    weights, mean, square = tl.load(learned.value + at), tl.load(learned.mean + at), tl.load(learned.square + at)
     scale, root = tl.load(progress.corrections), tl.load(progress.corrections + 1)
-    weights = updated(weights, gradient, learned, at, known, settings, scale, root)
-    tl.store(learned.value + at, weights, mask=known)
+    gradient, of_bias = linear_gradients(
+        upstream, features, pooled, weights, passed, entry, batch, inputs, rates, TILES, SAMPLES
+    )
+    weights, mean, square = updated(weights, gradient, mean, square, settings, scale, root)
+    tl.store(learned.value + at, weights)
+    tl.store(learned.mean + at, mean)
+    tl.store(learned.square + at, square)
     if tl.program_id(0) == 0:
         tl.store(bias_grad + unit, of_bias)
 
@@ -130,47 +134,59 @@ def _linear(
 def _update(learned, at, gradient, settings, progress):
     """Adam's step for some numbers of a tensor; their new values."""
     scale, root = tl.load(progress.corrections), tl.load(progress.corrections + 1)
-    new = updated(tl.load(learned.value + at), gradient, learned, at, None, settings, scale, root)
-    tl.store(learned.value + at, new)
-    return new
+    return update(learned, at, gradient, None, settings, scale, root)
 
 
 @triton.jit
-def _sum_of_parts(parts, count, length, at, ROUNDS: tl.constexpr, ROWS: tl.constexpr):
+def _sum_of_first(parts, count, length, at, ROUNDS: tl.constexpr):
     """The same stretch of all parts, added up in a fixed order."""
     total = tl.zeros(at.shape, tl.float32)
     for turn in tl.static_range(ROUNDS):
-        part = turn * ROWS + tl.arange(0, ROWS)
+        part = turn * _FIRST_ROWS + tl.arange(0, _FIRST_ROWS)
         some = tl.load(parts + part[:, None] * length + at[None, :], mask=(part < count)[:, None], other=0)
         total += tl.sum(some, axis=0)
+    return total
+
+
+@triton.jit
+def _sum_of_second(parts, count, at, ROUNDS: tl.constexpr):
+    """The same, where a stretch is enough for a program's threads."""
+    total = tl.zeros(at.shape, tl.float32)
+    for turn in range(ROUNDS):
+        for row in tl.static_range(_SECOND_ROWS):
+            part = turn * _SECOND_ROWS + row
+            total += tl.load(parts + part * _OF_SECOND + at, mask=part < count, other=0)
     return total
 
 
 @triton.jit(do_not_specialize=["batch", "first_parts", "second_parts"])
 def _adam(
     network, taps, taps_back, gradients, progress, settings, batch, first_parts, second_parts, classes,
-    C: tl.constexpr, ROUNDS: tl.constexpr, FIRST_ROUNDS: tl.constexpr, SAMPLES: tl.constexpr,
+    C: tl.constexpr, ROUNDS: tl.constexpr, FIRST_ROUNDS: tl.constexpr, SECOND_ROUNDS: tl.constexpr,
+    SAMPLES: tl.constexpr,
 ):  # fmt: skip
-    """Adam's step for everything but the linear layer's weights. Each program has a stretch of one tensor."""
-    of_second: tl.constexpr = _OF_SECOND // 64
+    """Adam's step for everything but the linear layer's weights. Each program has a share of one tensor."""
+    of_weights: tl.constexpr = (64 // _OUTER) * (288 // _WIDE)
+    of_second: tl.constexpr = of_weights + 1
     of_first: tl.constexpr = of_second + C * 9 + 1
     task = tl.program_id(0)
-    if task < of_second:
+    if task < of_weights:
+        outer = task % (64 // _OUTER) * _OUTER + tl.arange(0, _OUTER)[None, :]
+        entry = task // (64 // _OUTER) * _WIDE + tl.arange(0, _WIDE)[:, None]
+        tap, inner = entry % 9, entry // 9
+        at = tap * 2048 + inner * 64 + outer
+        gradient = _sum_of_second(gradients.second_parts, second_parts, at, SECOND_ROUNDS)
+        new = _update(network.second_weight, outer * 288 + entry, gradient, settings, progress)
+        tl.store(taps + tap * 2048 + outer * 32 + inner, new)
+        tl.store(taps_back + at, new)
+    elif task < of_second:
         outer = tl.arange(0, 64)
-        gradient = _sum_of_parts(
-            gradients.second_parts, second_parts, _OF_SECOND, task * 64 + outer, ROUNDS, 2 * SAMPLES
-        )
-        if task < 288:
-            tap, inner = task // 32, task % 32
-            new = _update(network.second_weight, outer * 288 + inner * 9 + tap, gradient, settings, progress)
-            tl.store(taps + tap * 2048 + outer * 32 + inner, new)
-            tl.store(taps_back + tap * 2048 + inner * 64 + outer, new)
-        else:
-            _update(network.second_bias, outer, gradient, settings, progress)
+        gradient = _sum_of_second(gradients.second_parts, second_parts, outer + _OF_WEIGHTS, SECOND_ROUNDS)
+        _update(network.second_bias, outer, gradient, settings, progress)
     elif task < of_first:
         tap, channel = task - of_second, tl.arange(0, 32)
         at = tap * 32 + channel
-        gradient = _sum_of_parts(gradients.first_parts, first_parts, (C * 9 + 1) * 32, at, FIRST_ROUNDS, _FIRST_ROWS)
+        gradient = _sum_of_first(gradients.first_parts, first_parts, (C * 9 + 1) * 32, at, FIRST_ROUNDS)
         if tap < C * 9:
             _update(network.first_weight, channel * (C * 9) + tap, gradient, settings, progress)
         else:
@@ -234,10 +250,10 @@ def linear(
     settings: Settings,
 ) -> None:
     """Update the linear layer's weights; fill `passed` and the gradient of the bias."""
-    batch, places = len(pooled), pooled.shape[1] // SECOND
-    _linear[(tiles_of(places),)](
+    batch, inputs = pooled.shape
+    _linear[(inputs // INPUTS,)](
         upstream, gradients.features, pooled, network.linear_weight, gradients.linear_bias, passed, progress, settings,
-        batch, places, rates, triton.cdiv(batch, SAMPLES), SAMPLES, PLACES, CHANNELS, num_warps=LINEAR_WARPS,
+        batch, inputs, rates, triton.cdiv(batch, SAMPLES), SAMPLES, INPUTS, num_warps=LINEAR_WARPS,
     )  # fmt: skip
 
 
@@ -246,10 +262,10 @@ def adam(
 ) -> None:
     """Update everything else; add the batch's loss and count the step of the epoch."""
     channels, classes = network.first_weight.value.shape[1], len(network.head_bias.value)
-    programs = OF_SECOND // SECOND + channels * 9 + 1 + classes + 1
-    batch, first_parts = len(gradients.losses), len(gradients.first_parts)
+    programs = OF_WEIGHTS // (WIDE * OUTER) + 1 + channels * 9 + 1 + classes + 1
+    batch, first_parts, second_parts = len(gradients.losses), len(gradients.first_parts), len(gradients.second_parts)
     _adam[(programs,)](
-        network, taps, taps_back, gradients, progress, settings, batch, first_parts, len(gradients.second_parts),
-        classes, channels, triton.cdiv(batch, SAMPLES), triton.cdiv(first_parts, FIRST_ROWS), SAMPLES,
-        num_warps=ADAM_WARPS,
+        network, taps, taps_back, gradients, progress, settings, batch, first_parts, second_parts, classes, channels,
+        triton.cdiv(batch, SAMPLES), triton.cdiv(first_parts, FIRST_ROWS), triton.cdiv(second_parts, SECOND_ROWS),
+        SAMPLES, num_warps=ADAM_WARPS,
     )  # fmt: skip
