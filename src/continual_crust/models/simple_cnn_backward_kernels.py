@@ -20,13 +20,23 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from continual_crust.models.simple_cnn_forward_kernels import FIRST, SAMPLES, SECOND, Images, pixels_at, places_of
+from continual_crust.models.simple_cnn_forward_kernels import (
+    FIRST,
+    SAMPLES,
+    SECOND,
+    UNITS,
+    Images,
+    pixels_at,
+    places_of,
+)
 
 OF_WEIGHTS = 9 * FIRST * SECOND
 OF_SECOND = OF_WEIGHTS + SECOND
 """Where in a part of the second convolution's gradient its weights end, and its bias."""
-INPUTS, LINEAR_WARPS = 32, 4
-"""Of the linear layer, which one program takes; they are a multiple of 64."""
+PASSED_INPUTS, PASSED_WARPS = 32, 4
+"""Inputs of the linear layer to which one program takes the gradient back; 64 are a multiple of them."""
+UNITS_OF_TILE, INPUTS_OF_TILE, TILE_WARPS = 32, 64, 4
+"""Weights of the linear layer whose gradient one program computes."""
 BLOCKS, FIRST_WARPS = 64, 4
 """Of 2 x 2 pixels of the first convolution's output, which one program takes."""
 
@@ -40,47 +50,84 @@ class Stretch(NamedTuple):
     warps: int
 
 
-SECOND_WEIGHTS = Stretch(64, 2, 4)
+SECOND_WEIGHTS = Stretch(64, 1, 4)
 _OF_WEIGHTS, _OF_SECOND = tl.constexpr(OF_WEIGHTS), tl.constexpr(OF_SECOND)
 
 
 @triton.jit
-def linear_gradients(
-    upstream, features, pooled, weights, passed, entry, batch, inputs, rates, TILES: tl.constexpr,
-    SAMPLES: tl.constexpr,
-):  # fmt: skip
-    """Gradients of the linear layer's weights and bias; the gradient at these inputs is passed on."""
-    unit = tl.arange(0, 128)
-    gradient = tl.zeros(weights.shape, tl.float32)
-    of_bias = tl.zeros((128,), tl.float32)
-    for tile in tl.static_range(TILES):
-        sample = tile * SAMPLES + tl.arange(0, SAMPLES)
-        here = (sample < batch)[:, None]
-        at = sample[:, None] * 128 + unit[None, :]
+def errors_at(upstream, features, at, here, rate):
+    """The gradient at the linear layer's output: what comes from above has to go through dropout and rectifier first.
+
+    Without `features` it has.
+    """
+    error = tl.load(upstream + at, mask=here, other=0)
+    if features is not None:
         alive = tl.load(features + at, mask=here, other=0) > 0
-        error = tl.where(alive, tl.load(upstream + at, mask=here, other=0) * (1 / (1 - rates[1])), 0)
-        of_bias += tl.sum(error, axis=0)
-        at = sample[:, None] * inputs + entry[None, :]
-        values = tl.load(pooled + at, mask=here, other=0)
-        back = tl.where(values > 0, tl.dot(error, weights) * (1 / (1 - rates[0])), 0)
-        back = (back.to(tl.int32, bitcast=True) & -4) | (values.to(tl.int32, bitcast=True) & 3)
-        tl.store(passed + at, back.to(tl.float32, bitcast=True), mask=here)
-        gradient += tl.dot(tl.trans(error), values)
-    return gradient, of_bias
+        error = tl.where(alive, error * (1 / (1 - rate)), 0)
+    return error
 
 
 @triton.jit(do_not_specialize=["batch"])
-def _linear(
-    upstream, features, pooled, weight, weight_grad, bias_grad, passed, batch, inputs, rates, TILES: tl.constexpr,
-    SAMPLES: tl.constexpr, INPUTS: tl.constexpr,
+def _passed(
+    upstream, features, pooled, weight, passed, batch, rates, PLACES: tl.constexpr, SAMPLES: tl.constexpr,
+    INPUTS: tl.constexpr,
 ):  # fmt: skip
+    """The way back to some of the linear layer's inputs, with the pixel that each was taken from."""
+    inputs: tl.constexpr = 64 * PLACES
     entry, unit = tl.program_id(0) * INPUTS + tl.arange(0, INPUTS), tl.arange(0, 128)
-    at = unit[:, None] * inputs + entry[None, :]
-    gradient, of_bias = linear_gradients(
-        upstream, features, pooled, tl.load(weight + at), passed, entry, batch, inputs, rates, TILES, SAMPLES
-    )
-    tl.store(weight_grad + at, gradient)
-    if tl.program_id(0) == 0:
+    sample = tl.program_id(1) * SAMPLES + tl.arange(0, SAMPLES)
+    here = (sample < batch)[:, None]
+    weights = tl.load(weight + unit[:, None] * inputs + entry[None, :])
+    error = errors_at(upstream, features, sample[:, None] * 128 + unit[None, :], here, rates[1])
+    at = sample[:, None] * inputs + entry[None, :]
+    values = tl.load(pooled + at, mask=here, other=0)
+    back = tl.where(values > 0, tl.dot(error, weights) * (1 / (1 - rates[0])), 0)
+    back = (back.to(tl.int32, bitcast=True) & -4) | (values.to(tl.int32, bitcast=True) & 3)
+    tl.store(passed + at, back.to(tl.float32, bitcast=True), mask=here)
+
+
+@triton.jit
+def weights_of_tile(number, PLACES: tl.constexpr, UNITS: tl.constexpr, INPUTS: tl.constexpr):
+    """Units and inputs between which a tile of the linear layer's weights lies."""
+    across: tl.constexpr = 64 * PLACES // INPUTS
+    return number // across * UNITS + tl.arange(0, UNITS), number % across * INPUTS + tl.arange(0, INPUTS)
+
+
+@triton.jit
+def turned_gradient(
+    upstream, features, pooled, unit, entry, batch, rate, PLACES: tl.constexpr, TILES: tl.constexpr,
+    SAMPLES: tl.constexpr,
+):  # fmt: skip
+    """The gradient of a tile of the linear layer's weights, (inputs, units).
+
+    Computed the other way round, everything that is done with the weights afterwards would be moved to the order that
+    tensor cores answer in, and back; like this it stays in the order of memory, and only the gradient is moved.
+    """
+    turned = tl.zeros((entry.shape[0], unit.shape[0]), tl.float32)
+    for tile in tl.static_range(TILES):
+        sample = tile * SAMPLES + tl.arange(0, SAMPLES)
+        here = sample < batch
+        values = tl.load(pooled + sample[None, :] * (64 * PLACES) + entry[:, None], mask=here[None, :], other=0)
+        at = sample[:, None] * 128 + unit[None, :]
+        turned = tl.dot(values, errors_at(upstream, features, at, here[:, None], rate), turned)
+    return turned
+
+
+@triton.jit(do_not_specialize=["batch"])
+def _linear_weights(
+    upstream, features, pooled, weight_grad, bias_grad, batch, rate, PLACES: tl.constexpr, TILES: tl.constexpr,
+    SAMPLES: tl.constexpr, UNITS: tl.constexpr, INPUTS: tl.constexpr,
+):  # fmt: skip
+    """The gradient of a tile of the linear layer's weights; one program in each row of tiles also has its biases'."""
+    unit, entry = weights_of_tile(tl.program_id(0), PLACES, UNITS, INPUTS)
+    turned = turned_gradient(upstream, features, pooled, unit, entry, batch, rate, PLACES, TILES, SAMPLES)
+    tl.store(weight_grad + unit[:, None] * (64 * PLACES) + entry[None, :], tl.trans(turned))
+    if tl.program_id(0) % (64 * PLACES // INPUTS) == 0:
+        of_bias = tl.zeros((UNITS,), tl.float32)
+        for tile in tl.static_range(TILES):
+            sample = tile * SAMPLES + tl.arange(0, SAMPLES)
+            at = sample[:, None] * 128 + unit[None, :]
+            of_bias += tl.sum(errors_at(upstream, features, at, (sample < batch)[:, None], rate), axis=0)
         tl.store(bias_grad + unit, of_bias)
 
 
@@ -232,21 +279,40 @@ def _blocks(batch: int, height: int, width: int) -> int:
     return batch * ((height - 4) // 2 + 1) * ((width - 4) // 2 + 1)
 
 
+def linear_tiles_of(places: int) -> int:
+    """How many tiles the linear layer's weights have."""
+    return (UNITS // UNITS_OF_TILE) * (SECOND * places // INPUTS_OF_TILE)
+
+
+def pass_on(
+    upstream: Tensor,
+    features: Tensor | None,
+    pooled: Tensor,
+    weight: Tensor,
+    rates: tuple[float, float],
+    passed: Tensor,
+) -> None:
+    """Fill `passed`; without `features`, from what has been taken back through these."""
+    batch, inputs = pooled.shape
+    _passed[(inputs // PASSED_INPUTS, triton.cdiv(batch, SAMPLES))](
+        upstream, features, pooled, weight, passed, batch, rates, inputs // SECOND, SAMPLES, PASSED_INPUTS,
+        num_warps=PASSED_WARPS,
+    )  # fmt: skip
+
+
 def linear(
     upstream: Tensor,
     features: Tensor,
     pooled: Tensor,
-    weight: Tensor,
-    rates: tuple[float, float],
+    rate: float,
     weight_grad: Tensor,
     bias_grad: Tensor,
-    passed: Tensor,
 ) -> None:
-    """Fill the gradients of the linear layer, and `passed`."""
-    batch, inputs = pooled.shape
-    _linear[(inputs // INPUTS,)](
-        upstream, features, pooled, weight, weight_grad, bias_grad, passed, batch, inputs, rates,
-        triton.cdiv(batch, SAMPLES), SAMPLES, INPUTS, num_warps=LINEAR_WARPS,
+    """Fill the gradients of the linear layer."""
+    batch, places = len(pooled), pooled.shape[1] // SECOND
+    _linear_weights[(linear_tiles_of(places),)](
+        upstream, features, pooled, weight_grad, bias_grad, batch, rate, places, triton.cdiv(batch, SAMPLES), SAMPLES,
+        UNITS_OF_TILE, INPUTS_OF_TILE, num_warps=TILE_WARPS,
     )  # fmt: skip
 
 

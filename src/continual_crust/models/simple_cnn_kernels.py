@@ -46,7 +46,8 @@ def backward(
     """Gradients of weight and bias of the first convolution, the second, and the linear layer."""
     batch, channels, height, width = images.shape
     weight_grad, bias_grad, passed = torch.empty_like(weight), weight.new_empty(UNITS), torch.empty_like(pooled)
-    back.linear(upstream, features, pooled, weight, rates, weight_grad, bias_grad, passed)
+    back.linear(upstream, features, pooled, rates[1], weight_grad, bias_grad)
+    back.pass_on(upstream, features, pooled, weight, rates, passed)
     first_parts = images.new_empty(back.first_parts_of(batch, height, width), channels * 9 + 1, FIRST)
     second_parts = images.new_empty(back.second_parts_of(pooled), back.OF_SECOND)
     back.convolutions(Images(images), passed, taps_back, hidden, first_parts, second_parts)

@@ -40,7 +40,6 @@ class _Workspace:
     hidden: Tensor
     pooled: Tensor
     parts: Tensor
-    upstream: Tensor
     passed: Tensor
     gradients: Any
     """The kernels' own `Gradients`."""
@@ -126,17 +125,19 @@ class WholeStep:
             "linear layer": partial(there.add_up, space.pooled, learned.linear_weight.value, space.parts),
             "head, loss and their gradients": partial(
                 ends.head, space.parts, learned, source, samples.labels, samples.weights, draws, self._rates[1],
-                gradients, space.upstream, progress, settings,
+                gradients, progress, settings,
             ),
-            "linear layer's gradients, Adam for its weights": partial(
-                ends.linear, space.upstream, space.pooled, learned, self._rates, gradients, space.passed, progress,
-                settings,
+            "back through the linear layer": partial(
+                back.pass_on, gradients.upstream, None, space.pooled, learned.linear_weight.value, self._rates,
+                space.passed,
             ),
             "both convolutions' gradients": partial(
                 back.convolutions, source, space.passed, self._taps[1], space.hidden, gradients.first_parts,
                 gradients.second_parts,
             ),
-            "Adam for all other weights": partial(ends.adam, learned, *self._taps, gradients, progress, settings),
+            "the linear layer's gradients, Adam for all weights": partial(
+                ends.adam, learned, *self._taps, gradients, space.pooled, progress, settings
+            ),
         }  # fmt: skip
 
     def end(self) -> None:
@@ -153,12 +154,11 @@ class WholeStep:
             hidden=new(batch, height - 2, width - 2, self._there.FIRST),
             pooled=pooled,
             parts=new(self._there.splits_of(inputs), batch, units),
-            upstream=new(batch, units),
             passed=new(batch, inputs),
             gradients=self._ends.Gradients(
                 first_parts=new(self._back.first_parts_of(batch, height, width), channels * 9 + 1, self._there.FIRST),
                 second_parts=new(self._back.second_parts_of(pooled), self._back.OF_SECOND),
-                linear_bias=new(units),
+                upstream=new(batch, units),
                 features=new(batch, units),
                 slopes=new(batch, len(self._learned.head_bias.value)),
                 losses=new(batch),

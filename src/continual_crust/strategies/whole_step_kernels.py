@@ -1,8 +1,8 @@
 """Triton kernels that close the gap between `SimpleCNN`'s and a whole training step. Import only with Triton.
 
-The head, its loss and their gradients are one kernel. Adam needs two, as the linear layer's weights, nearly all there
-are, are updated where their gradient is computed, and never stored; all other gradients lie in parts, which Adam's
-second kernel adds up itself. It also lays out the second convolution's new weights for the next step.
+The head, its loss and their gradients are one kernel, and so is Adam. The gradient of the linear layer's weights, most
+of all there are, is computed where they are updated and never stored; all others lie in parts, which Adam's kernel adds
+up itself. It also lays out the second convolution's new weights for the next step.
 
 A counter is advanced by a kernel whose programs do not read it, and read by later kernels only.
 """
@@ -16,17 +16,20 @@ import triton.language as tl
 from torch import Tensor
 
 from continual_crust.models.simple_cnn_backward_kernels import (
-    INPUTS,
-    LINEAR_WARPS,
+    INPUTS_OF_TILE,
     OF_SECOND,
     OF_WEIGHTS,
-    linear_gradients,
+    TILE_WARPS,
+    UNITS_OF_TILE,
+    linear_tiles_of,
+    turned_gradient,
+    weights_of_tile,
 )
-from continual_crust.models.simple_cnn_forward_kernels import SAMPLES, Draws, Images, feature_values, places_of
+from continual_crust.models.simple_cnn_forward_kernels import SAMPLES, SECOND, Draws, Images, feature_values, places_of
 from continual_crust.strategies.adam_kernel import Learned, Settings, corrections, update, updated
 
-HEAD_WARPS, ADAM_WARPS = 4, 2
-FIRST_ROWS, SECOND_ROWS = 128, 36
+HEAD_WARPS, ADAM_WARPS = 4, TILE_WARPS
+FIRST_ROWS, SECOND_ROWS = 128, 72
 """Parts of each convolution's gradient that are on their way at the same time."""
 WIDE, OUTER = 32, 8
 """A program's share of the second convolution's weights: so many in a row, of so many output channels. These are whole
@@ -63,11 +66,12 @@ class Progress(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """What Adam's second kernel adds up."""
+    """What Adam's kernel makes gradients of."""
 
     first_parts: Tensor
     second_parts: Tensor
-    linear_bias: Tensor
+    upstream: Tensor
+    """At the linear layer's output, before rectifier and dropout, (B, 128)."""
     features: Tensor
     slopes: Tensor
     """At the logits, (B, classes)."""
@@ -97,7 +101,8 @@ def _head(
     total = tl.sum(tl.exp(logits), axis=0)
     slope = (tl.exp(logits) / total - tl.where(given, 1.0, 0.0)) * weight
     tl.store(features + sample * 128 + unit, feature)
-    tl.store(upstream + sample * 128 + unit, tl.sum(matrix * slope[:, None], axis=0))
+    error = tl.where(feature > 0, tl.sum(matrix * slope[:, None], axis=0) * (1 / (1 - rate)), 0)
+    tl.store(upstream + sample * 128 + unit, error)
     tl.store(slopes + sample * classes + number, slope, mask=known)
     tl.store(losses + sample, (tl.log(total) - tl.sum(tl.where(given, logits, 0), axis=0)) * weight)
     if sample == 0:
@@ -108,33 +113,32 @@ def _head(
         tl.store(progress.corrections + 1, root)
 
 
-@triton.jit(do_not_specialize=["batch"])
-def _linear(
-    upstream, features, pooled, learned, bias_grad, passed, progress, settings, batch, inputs, rates,
-    TILES: tl.constexpr, SAMPLES: tl.constexpr, INPUTS: tl.constexpr,
-):  # fmt: skip
-    """The way back through some inputs of the linear layer, and Adam's step for their weights."""
-    entry, unit = tl.program_id(0) * INPUTS + tl.arange(0, INPUTS), tl.arange(0, 128)
-    at = unit[:, None] * inputs + entry[None, :]
-    # Everything is on its way before anything is waited for.
-    weights, mean, square = tl.load(learned.value + at), tl.load(learned.mean + at), tl.load(learned.square + at)
-    scale, root = tl.load(progress.corrections), tl.load(progress.corrections + 1)
-    gradient, of_bias = linear_gradients(
-        upstream, features, pooled, weights, passed, entry, batch, inputs, rates, TILES, SAMPLES
-    )
-    weights, mean, square = updated(weights, gradient, mean, square, settings, scale, root)
-    tl.store(learned.value + at, weights)
-    tl.store(learned.mean + at, mean)
-    tl.store(learned.square + at, square)
-    if tl.program_id(0) == 0:
-        tl.store(bias_grad + unit, of_bias)
-
-
 @triton.jit
 def _update(learned, at, gradient, settings, progress):
     """Adam's step for some numbers of a tensor; their new values."""
     scale, root = tl.load(progress.corrections), tl.load(progress.corrections + 1)
     return update(learned, at, gradient, None, settings, scale, root)
+
+
+@triton.jit
+def _update_tile(
+    number, learned, gradients, pooled, progress, settings, batch, PLACES: tl.constexpr, TILES: tl.constexpr,
+    SAMPLES: tl.constexpr, UNITS: tl.constexpr, INPUTS: tl.constexpr,
+):  # fmt: skip
+    """Adam's step for a tile of the linear layer's weights, whose gradient is computed here and never stored."""
+    unit, entry = weights_of_tile(number, PLACES, UNITS, INPUTS)
+    at = unit[:, None] * (64 * PLACES) + entry[None, :]
+    # On their way while the gradient is computed; both averages are not needed again before the next step, and leave
+    # the cache to the weights. These are loaded afterwards, or Triton would move them to the product's order.
+    mean = tl.load(learned.mean + at, eviction_policy="evict_first")
+    square = tl.load(learned.square + at, eviction_policy="evict_first")
+    scale, root = tl.load(progress.corrections), tl.load(progress.corrections + 1)
+    turned = turned_gradient(gradients.upstream, None, pooled, unit, entry, batch, 0.0, PLACES, TILES, SAMPLES)
+    old = tl.load(learned.value + at)
+    new, mean, square = updated(old, tl.trans(turned), mean, square, settings, scale, root)
+    tl.store(learned.value + at, new)
+    tl.store(learned.mean + at, mean, eviction_policy="evict_first")
+    tl.store(learned.square + at, square, eviction_policy="evict_first")
 
 
 @triton.jit
@@ -161,11 +165,11 @@ def _sum_of_second(parts, count, at, ROUNDS: tl.constexpr):
 
 @triton.jit(do_not_specialize=["batch", "first_parts", "second_parts"])
 def _adam(
-    network, taps, taps_back, gradients, progress, settings, batch, first_parts, second_parts, classes,
-    C: tl.constexpr, ROUNDS: tl.constexpr, FIRST_ROUNDS: tl.constexpr, SECOND_ROUNDS: tl.constexpr,
-    SAMPLES: tl.constexpr,
+    network, taps, taps_back, gradients, pooled, progress, settings, batch, first_parts, second_parts, classes,
+    C: tl.constexpr, PLACES: tl.constexpr, ROUNDS: tl.constexpr, FIRST_ROUNDS: tl.constexpr,
+    SECOND_ROUNDS: tl.constexpr, SAMPLES: tl.constexpr, UNITS: tl.constexpr, INPUTS: tl.constexpr,
 ):  # fmt: skip
-    """Adam's step for everything but the linear layer's weights. Each program has a share of one tensor."""
+    """Adam's step for everything. Each program has a share of one tensor."""
     of_weights: tl.constexpr = (64 // _OUTER) * (288 // _WIDE)
     of_second: tl.constexpr = of_weights + 1
     of_first: tl.constexpr = of_second + C * 9 + 1
@@ -205,15 +209,25 @@ def _adam(
             of_bias += tl.sum(slope, axis=0)
         _update(network.head_weight, number * 128 + unit, of_weight, settings, progress)
         _update(network.head_bias, number, of_bias, settings, progress)
-    else:
+    elif task < classes + of_first + 1:
         unit = tl.arange(0, 128)
-        _update(network.linear_bias, unit, tl.load(gradients.linear_bias + unit), settings, progress)
+        of_bias = tl.zeros((128,), tl.float32)
         loss = tl.load(progress.loss_sum)
         for turn in tl.static_range(ROUNDS):
             sample = turn * SAMPLES + tl.arange(0, SAMPLES)
-            loss += tl.sum(tl.load(gradients.losses + sample, mask=sample < batch, other=0), axis=0)
+            here = sample < batch
+            at = gradients.upstream + sample[:, None] * 128 + unit[None, :]
+            of_bias += tl.sum(tl.load(at, mask=here[:, None], other=0), axis=0)
+            loss += tl.sum(tl.load(gradients.losses + sample, mask=here, other=0), axis=0)
+        _update(network.linear_bias, unit, of_bias, settings, progress)
         tl.store(progress.loss_sum, loss)
         tl.store(progress.counter, tl.load(progress.counter) + 1)
+    else:
+        number = task - (classes + of_first + 1)
+        _update_tile(
+            number, network.linear_weight, gradients, pooled, progress, settings, batch, PLACES, ROUNDS, SAMPLES,
+            UNITS, INPUTS,
+        )  # fmt: skip
 
 
 def head(
@@ -225,47 +239,35 @@ def head(
     draws: Draws,
     rate: float,
     gradients: Gradients,
-    upstream: Tensor,
     progress: Progress,
     settings: Settings,
 ) -> None:
-    """Fill what the head gives to `gradients`, and `upstream`, the gradient at the features; count the step."""
+    """Fill what the head gives to `gradients`; count the step."""
     splits, batch, _ = parts.shape
     inputs, classes = network.linear_weight.value.shape[1], len(network.head_bias.value)
     _head[(batch,)](
-        parts, network, source, labels, weights, draws, gradients.features, upstream, gradients.slopes,
+        parts, network, source, labels, weights, draws, gradients.features, gradients.upstream, gradients.slopes,
         gradients.losses, progress, settings, batch, inputs, classes, rate, splits, triton.next_power_of_2(splits),
         max(16, triton.next_power_of_2(classes)), num_warps=HEAD_WARPS,
     )  # fmt: skip
 
 
-def linear(
-    upstream: Tensor,
-    pooled: Tensor,
+def adam(
     network: Network,
-    rates: tuple[float, float],
+    taps: Tensor,
+    taps_back: Tensor,
     gradients: Gradients,
-    passed: Tensor,
+    pooled: Tensor,
     progress: Progress,
     settings: Settings,
 ) -> None:
-    """Update the linear layer's weights; fill `passed` and the gradient of the bias."""
-    batch, inputs = pooled.shape
-    _linear[(inputs // INPUTS,)](
-        upstream, gradients.features, pooled, network.linear_weight, gradients.linear_bias, passed, progress, settings,
-        batch, inputs, rates, triton.cdiv(batch, SAMPLES), SAMPLES, INPUTS, num_warps=LINEAR_WARPS,
-    )  # fmt: skip
-
-
-def adam(
-    network: Network, taps: Tensor, taps_back: Tensor, gradients: Gradients, progress: Progress, settings: Settings
-) -> None:
-    """Update everything else; add the batch's loss and count the step of the epoch."""
+    """Update everything; add the batch's loss and count the step of the epoch."""
     channels, classes = network.first_weight.value.shape[1], len(network.head_bias.value)
-    programs = OF_WEIGHTS // (WIDE * OUTER) + 1 + channels * 9 + 1 + classes + 1
-    batch, first_parts, second_parts = len(gradients.losses), len(gradients.first_parts), len(gradients.second_parts)
+    batch, first_parts, second_parts = len(pooled), len(gradients.first_parts), len(gradients.second_parts)
+    places = pooled.shape[1] // SECOND
+    programs = OF_WEIGHTS // (WIDE * OUTER) + 1 + channels * 9 + 1 + classes + 1 + linear_tiles_of(places)
     _adam[(programs,)](
-        network, taps, taps_back, gradients, progress, settings, batch, first_parts, second_parts, classes, channels,
-        triton.cdiv(batch, SAMPLES), triton.cdiv(first_parts, FIRST_ROWS), triton.cdiv(second_parts, SECOND_ROWS),
-        SAMPLES, num_warps=ADAM_WARPS,
+        network, taps, taps_back, gradients, pooled, progress, settings, batch, first_parts, second_parts, classes,
+        channels, places, triton.cdiv(batch, SAMPLES), triton.cdiv(first_parts, FIRST_ROWS),
+        triton.cdiv(second_parts, SECOND_ROWS), SAMPLES, UNITS_OF_TILE, INPUTS_OF_TILE, num_warps=ADAM_WARPS,
     )  # fmt: skip
