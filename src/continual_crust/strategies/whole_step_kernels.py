@@ -29,13 +29,13 @@ from continual_crust.models.simple_cnn_forward_kernels import SAMPLES, SECOND, D
 from continual_crust.strategies.adam_kernel import Learned, Settings, corrections, update, updated
 
 HEAD_WARPS, ADAM_WARPS = 4, TILE_WARPS
-FIRST_ROWS, SECOND_ROWS = 128, 72
-"""Parts of each convolution's gradient that are on their way at the same time."""
+ROWS, SECOND_ROWS = 128, 72
+"""Parts of a gradient that are on their way at the same time; of the second convolution's weights it is fewer."""
 WIDE, OUTER = 32, 8
 """A program's share of the second convolution's weights: so many in a row, of so many output channels. These are whole
 sectors of memory in the weights and in the parts of their gradient too, where output channels lie side by side."""
 _OF_SECOND, _OF_WEIGHTS = tl.constexpr(OF_SECOND), tl.constexpr(OF_WEIGHTS)
-_FIRST_ROWS, _SECOND_ROWS = tl.constexpr(FIRST_ROWS), tl.constexpr(SECOND_ROWS)
+_ROWS, _SECOND_ROWS = tl.constexpr(ROWS), tl.constexpr(SECOND_ROWS)
 _WIDE, _OUTER = tl.constexpr(WIDE), tl.constexpr(OUTER)
 
 
@@ -142,11 +142,11 @@ def _update_tile(
 
 
 @triton.jit
-def _sum_of_first(parts, count, length, at, ROUNDS: tl.constexpr):
-    """The same stretch of all parts, added up in a fixed order."""
+def _sum_of_parts(parts, count, length, at, ROUNDS: tl.constexpr, ROWS: tl.constexpr):
+    """The same few numbers of all parts, added up in a fixed order."""
     total = tl.zeros(at.shape, tl.float32)
     for turn in tl.static_range(ROUNDS):
-        part = turn * _FIRST_ROWS + tl.arange(0, _FIRST_ROWS)
+        part = turn * ROWS + tl.arange(0, ROWS)
         some = tl.load(parts + part[:, None] * length + at[None, :], mask=(part < count)[:, None], other=0)
         total += tl.sum(some, axis=0)
     return total
@@ -154,7 +154,7 @@ def _sum_of_first(parts, count, length, at, ROUNDS: tl.constexpr):
 
 @triton.jit
 def _sum_of_second(parts, count, at, ROUNDS: tl.constexpr):
-    """The same, where a stretch is enough for a program's threads."""
+    """The same where they are as many as a program has threads: each adds up its own."""
     total = tl.zeros(at.shape, tl.float32)
     for turn in range(ROUNDS):
         for row in tl.static_range(_SECOND_ROWS):
@@ -185,12 +185,14 @@ def _adam(
         tl.store(taps_back + at, new)
     elif task < of_second:
         outer = tl.arange(0, 64)
-        gradient = _sum_of_second(gradients.second_parts, second_parts, outer + _OF_WEIGHTS, SECOND_ROUNDS)
+        gradient = _sum_of_parts(
+            gradients.second_parts, second_parts, _OF_SECOND, outer + _OF_WEIGHTS, SECOND_ROUNDS, _ROWS
+        )
         _update(network.second_bias, outer, gradient, settings, progress)
     elif task < of_first:
         tap, channel = task - of_second, tl.arange(0, 32)
         at = tap * 32 + channel
-        gradient = _sum_of_first(gradients.first_parts, first_parts, (C * 9 + 1) * 32, at, FIRST_ROUNDS)
+        gradient = _sum_of_parts(gradients.first_parts, first_parts, (C * 9 + 1) * 32, at, FIRST_ROUNDS, _ROWS)
         if tap < C * 9:
             _update(network.first_weight, channel * (C * 9) + tap, gradient, settings, progress)
         else:
@@ -268,6 +270,6 @@ def adam(
     programs = OF_WEIGHTS // (WIDE * OUTER) + 1 + channels * 9 + 1 + classes + 1 + linear_tiles_of(places)
     _adam[(programs,)](
         network, taps, taps_back, gradients, pooled, progress, settings, batch, first_parts, second_parts, classes,
-        channels, places, triton.cdiv(batch, SAMPLES), triton.cdiv(first_parts, FIRST_ROWS),
+        channels, places, triton.cdiv(batch, SAMPLES), triton.cdiv(first_parts, ROWS),
         triton.cdiv(second_parts, SECOND_ROWS), SAMPLES, UNITS_OF_TILE, INPUTS_OF_TILE, num_warps=ADAM_WARPS,
     )  # fmt: skip
