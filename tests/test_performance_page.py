@@ -45,6 +45,9 @@ def test_steps_are_compared_with_as_many_plain_ones() -> None:
     first, second = steps(found).splitlines()[2:4]
     assert first == "| SimpleCNN, 28x28 | 2.00 ms | 0.500 ms | 4.0 | 1.000 ms | 10.0 | 0.800 ms | 12.5 |"
     assert second == "| ResNet18, 32x32 | – | – | – | – | – | – | – |"
+    older = results({network: {"plain_ms": 9.0}, "resnet18 32x32 float32": {"plain_ms": 3.0}})
+    rows = steps(older, newer=found).splitlines()[2:4]
+    assert rows == [first, "| ResNet18, 32x32 | 3.00 ms | – | – | – | – | – | – |"]
 
 
 def test_whole_runs_have_a_row_each_and_what_failed_stays_empty() -> None:
