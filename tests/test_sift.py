@@ -66,6 +66,14 @@ def test_images_are_moved_by_up_to_a_share_and_all_else_stays() -> None:
     assert torch.equal(moved(samples, 0.1, False, random()).images, found.images)
 
 
+def test_images_are_moved_alike_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = some_images()
+    found = moved(samples, 0.1, True, random()).images
+    monkeypatch.setattr("continual_crust.strategies.augmentation.PART_PIXELS", 7 * samples.images[0, 0].numel() + 1)
+    assert torch.equal(moved(samples, 0.1, True, random()).images, found)
+    assert len(moved(samples[:0], 0.1, True, random())) == 0
+
+
 def test_about_half_of_the_images_are_mirrored_if_asked_for() -> None:
     samples = some_images()
     found = moved(samples, 0.0, True, random()).images

@@ -35,8 +35,9 @@ def moved(samples: Samples, most: float, mirror: bool, generator: torch.Generato
     rows, columns = rows.to(images.device), columns.to(images.device)
     pixels = torch.empty_like(images)
     # The places that pixels come from take eight times the memory of the pixels.
-    for part in torch.arange(count).split(max(1, PART_PIXELS // max(1, height * width))):
-        some = slice(int(part[0]), int(part[-1]) + 1) if len(part) else slice(0)
+    at_a_time = max(1, PART_PIXELS // max(1, height * width))
+    for first in range(0, count, at_a_time):
+        some = slice(first, first + at_a_time)
         flat = (rows[some, :, None] * width + columns[some, None, :]).flatten(1)
         places = flat[:, None, :].expand(-1, images.shape[1], -1)
         pixels[some] = images[some].flatten(2).gather(2, places).view_as(images[some])
