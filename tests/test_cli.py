@@ -128,6 +128,8 @@ def test_the_demo_ends_in_a_page(tmp_path: Path) -> None:
         (["--dataset", "digits", "--method", "der", "--set", "alpha=1", "--set", "alpha=2"], "gives 'alpha' twice"),
         (["--dataset", "digits", "--method", "naive", "--selector", "crust"], "keeps no memory"),
         (["--dataset", "digits", "--method", "naive", "--rule", "centrality"], "keeps no memory"),
+        (["--dataset", "digits", "--method", "joint", "--weighted-loss"], "keeps no memory that could be weighted"),
+        (["--dataset", "digits", "--method", "sift", "--mirror"], "leave out mirror, and give its own options"),
         (["--dataset", "digits", "--method", "replay", "--rule", "centrality"], "'random' does not read rule"),
         (["--dataset", "digits", "--method", "crust", "--clusters", "9"], "'crust' does not read clusters"),
         (["--dataset", "digits", "--min-cluster", "nan"], "min_cluster is nan"),

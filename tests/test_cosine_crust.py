@@ -156,6 +156,12 @@ def test_embedding_is_exact_for_any_number_of_points(count: int) -> None:
     assert torch.allclose(image, embedding * values, atol=1e-6)
 
 
+@pytest.mark.parametrize("points", [None, 3])
+def test_what_is_no_points_is_told(points: object) -> None:
+    with pytest.raises(InputError, match="points"):
+        cosine_crust(points, 5)  # type: ignore[arg-type]
+
+
 def test_equal_points_are_one_cluster_and_fill_the_memory() -> None:
     points = torch.ones(1000, 5)
     assert spectral_clusters(points, 10).unique().numel() == 1

@@ -281,7 +281,7 @@ def test_few_images_and_single_classes_are_learned(count: int, classes: tuple[in
     [
         (np.zeros((0, 8, 8), np.uint8), [], "no image to learn from"),
         (np.full((2, 8, 8), np.nan), [0, 1], r"2 of 2 images hold NaN .*number 0"),
-        (np.full((2, 8, 8), -1.0), [0, 1], "values from"),
+        (np.full((2, 8, 8), -1.0), [0, 1], "values from -1 to -1; give bytes"),
         (np.full((2, 8, 8), 300), [0, 1], "values from 300 to 300"),
         (np.zeros((2, 8, 8), complex), [0, 1], "type complex128"),
         (np.zeros((2, 8), np.uint8), [0, 1], r"shape \(2, 8\)"),

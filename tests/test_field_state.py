@@ -349,6 +349,7 @@ def test_any_text_is_a_review_or_refused(text: str) -> None:
     [
         (b"", "does not start with the line file,class,mark,new_class"),
         (b"file,class\n", "does not start with"),
+        (b"file;class;mark;new_class\n1.png;a;rihgt;\n", "line 2: there is no mark 'rihgt'"),
         (b"\xff\xfe", "not UTF-8"),
         (b"file,class,mark,new_class\n1.png,a,right\n", "line 2 has 3 values instead of 4"),
         (b"file,class,mark,new_class\n1.png,a,rihgt,\n", "line 2: there is no mark 'rihgt'; did you mean 'right'"),

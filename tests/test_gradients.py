@@ -54,6 +54,12 @@ def test_without_bias_there_is_no_gradient_of_one(layer) -> None:
     assert torch.allclose(ours.multiplied_out(), expected, atol=1e-6)
 
 
+def test_a_bias_itself_is_no_answer_to_whether_there_is_one(layer) -> None:
+    linear, features, labels = layer
+    with pytest.raises(InputError, match="give True or False, not the tensor"):
+        last_layer_gradients(features, linear(features), labels, linear.weight, bias=linear.bias)
+
+
 def test_factored_geometry_is_that_of_the_multiplied_out_points(layer) -> None:
     linear, features, labels = layer
     factored = last_layer_gradients(features, linear(features), labels, linear.weight, "parameters")

@@ -112,6 +112,13 @@ def test_the_remedy_for_too_little_memory_is_one_that_every_command_has(error: E
     assert "--" not in told
 
 
+def test_where_nothing_temporary_can_be_written_it_says_so() -> None:
+    told = trouble_of_the_machine(FileNotFoundError(2, "No usable temporary directory found in ['/tmp']"))
+    assert told is not None
+    assert "set TMPDIR" in told
+    assert trouble_of_the_machine(FileNotFoundError(2, "No such file or directory", "x")) is None
+
+
 def test_what_is_a_bug_is_not_called_trouble() -> None:
     for error in (RuntimeError("shapes differ"), ValueError("out of memory"), BrokenPipeError(errno.EPIPE, "x")):
         assert trouble_of_the_machine(error) is None

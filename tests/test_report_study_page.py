@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -139,6 +140,20 @@ def test_settings_that_are_not_the_papers_are_told(tmp_path):
     words = re.sub(r"\s+", " ", page_of(study).words)
     assert "Not all settings are the paper’s" in words
     assert "10 (paper 300)" in words
+
+
+def test_what_the_paper_says_nothing_of_is_told_where_it_is_unusual(tmp_path):
+    study = write_study(tmp_path / "study", "id: a\ntitle: b\ntable: mnist_label_300\n")
+    run = config(dataset="mnist", memory=300)
+    write_run(study, run)
+    plain = page_of(study).words
+    assert "Shift" not in plain
+    assert "Not all settings" not in plain
+    write_run(study, replace(run, seed=1, training=replace(run.training, shift=0.125, precision="bfloat16")))
+    words = re.sub(r"\s+", " ", page_of(study).words)
+    assert "Not all settings are the paper’s" in words
+    assert "Precision Shift" in words
+    assert "bfloat16, float32 0, 0.125" in words
 
 
 def test_many_studies_share_a_page_and_no_files(tmp_path):

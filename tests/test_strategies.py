@@ -198,9 +198,14 @@ def test_images_are_moved_and_mirrored_for_training_alone(
     assert not torch.equal(*weights)
 
 
+def test_a_shift_of_no_pixel_is_told(few_digits: Dataset) -> None:
+    with pytest.raises(InputError, match=r"shift of 0.06 is less than half a pixel of images of 8x8; give 0.12 or"):
+        learned("crust", few_digits, dataclasses.replace(QUICK, shift=0.06))
+
+
 @pytest.mark.parametrize("change", [{"shift": 0.1}, {"mirror": True}])
 def test_sift_moves_its_images_itself(change: dict[str, object], few_digits: Dataset) -> None:
-    with pytest.raises(InputError, match="sift moves and mirrors the images it learns from by itself; leave out"):
+    with pytest.raises(InputError, match="sift moves and mirrors the images it learns from by itself; leave shift"):
         learned("sift", few_digits, dataclasses.replace(QUICK, **change))
 
 
@@ -218,6 +223,15 @@ def test_weighted_loss_counts_samples_by_what_they_stand_for(few_digits: Dataset
         assert (plain.memory[label].weights == 1).all()
         assert weighted.memory[label].weights.mean() == pytest.approx(1)
         assert weighted.memory[label].weights.std() > 0
+
+
+def test_where_all_stand_for_as_many_weights_change_nothing(few_digits: Dataset) -> None:
+    plain, weighted = (
+        learned("replay", few_digits, dataclasses.replace(QUICK, weighted_loss=weighted)) for weighted in (False, True)
+    )
+    assert all(bool((kept.weights == 1).all()) for kept in weighted.memory.values())
+    pairs = zip(plain.network.model.parameters(), weighted.network.model.parameters(), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
 
 
 def test_normalization_is_measured_on_the_first_images_only(few_digits: Dataset) -> None:

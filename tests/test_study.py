@@ -63,6 +63,19 @@ def test_what_keeps_no_memory_is_run_with_one_size_of_it() -> None:
     assert len(runs) == 2 * 2 * (1 + 2)
 
 
+def test_what_a_study_has_for_all_methods_leaves_out_those_that_would_not_read_it() -> None:
+    shared = "overrides: {shift: 0.125, mirror: true, weighted_loss: true}"
+    text = GOOD.replace("overrides: {phase1_epochs: 2}", shared)
+    text = text.replace("  - replay", "  - replay\n  - sift\n  - joint")
+    asked = {
+        run.method: (run.training.shift, run.training.mirror, run.training.weighted_loss)
+        for run in parse_study(text, "mine.yaml").runs()
+    }
+    assert asked["replay"] == asked["crust"] == (0.125, True, True)
+    assert asked["sift"] == (0.0, False, True)
+    assert asked["joint"] == (0.125, True, False)
+
+
 def test_what_two_variants_come_to_alike_is_one_run() -> None:
     usual = "  - {method: crust, selector: {rule: facility_location}, training: {learning_rate: 0.001}}"
     assert len(list(parse_study(GOOD.replace("  - replay", usual), "s").runs())) == 2 * 2 * 2
@@ -99,6 +112,12 @@ def test_without_noise_there_is_one_level() -> None:
         ("rule: facility", "name: herding, rule: facility", "line 7: the selector 'herding' does not read rule"),
         ("seeds: [3, 4]", "seeds: 2000000000", "line 12: 2000000000 seeds are more than 10000; for one"),
         ("  - replay", "  - {method: naive, selector: {name: crust}}", "line 5: method 'naive' keeps no memory"),
+        (
+            "  - replay",
+            "  - {method: joint, training: {weighted_loss: true}}",
+            "line 5: method 'joint' keeps no",
+        ),
+        ("  - replay", "  - {method: sift, training: {shift: 0.125}}", "line 5: method 'sift' moves and mirrors the"),
         ("facility_location", "facility", "line 7: there is no selection rule 'facility'; did you mean 'facility_loc"),
         ("kind: label", "kind: labels", "line 9: there is no noise 'labels'; did you mean 'label'"),
         ("0.4]", "1.4]", "line 10: noise level '1.4' is not a number from 0 to 1"),

@@ -198,7 +198,7 @@ def run(
         prepare_folder,
         save_learner,
     )
-    from continual_crust.studies.study import check_settings_read
+    from continual_crust.studies.study import check_settings_read, check_training_read
 
     parsed_noise = Noise.parse(noise)
     strategy = strategy_named(method)
@@ -217,12 +217,13 @@ def run(
         "shift": shift,
         "mirror": mirror,
     }
-    if not strategy.remembers and (selector or weighted_loss):
-        raise InputError(f"method '{method}' keeps no memory; leave out --selector and --weighted-loss.")
+    if not strategy.remembers and selector:
+        raise InputError(f"method '{method}' keeps no memory; leave out --selector.")
     inside = {"rule": rule, "space": space, "clusters": clusters, "min_cluster": min_cluster}
     selection: dict[str, Any] = {"name": selector, **inside}
     selection = {name: value for name, value in selection.items() if value is not None}
     check_settings_read(strategy, selection)
+    check_training_read(strategy, asked)
     config = RunConfig(
         dataset=dataset,
         method=method,

@@ -44,6 +44,8 @@ def trouble_of_the_machine(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.errno in _REFUSALS:
         what = f"read or write {error.filename}" if error.filename else "write"
         return f"cannot {what} ({error.strerror}); make room or mend permissions, and repeat."
+    if isinstance(error, FileNotFoundError) and "temporary directory" in str(error):
+        return "there is no folder for temporary files that can be written to; make room, or set TMPDIR to one."
     return None
 
 

@@ -115,8 +115,9 @@ def as_bytes(images: Any, scale: float | None, depth: tuple[int, int] = FULL_DEP
             f"{int(bad.sum())} of {len(array)} images hold NaN or infinity (the first is number {int(bad.argmax())}); "
             "leave them out or mend them."
         )
+    span = (array.min(), array.max()) if array.size else (0, 0)
     if array.dtype.kind == "f":
-        largest = float(array.max()) if len(array) else 0.0
+        largest = float(span[1])
         if scale == 1 and 0 < largest <= 1 and (array % 1).any():
             raise InputError(
                 f"images have values up to {largest:g}, and those the learner began with went beyond 1; give them on "
@@ -126,8 +127,8 @@ def as_bytes(images: Any, scale: float | None, depth: tuple[int, int] = FULL_DEP
         array = np.round(array.astype(np.float64) * scale)
     if len(array) and (array.min() < 0 or array.max() > LARGEST_BYTE):
         raise InputError(
-            f"images have values from {array.min():g} to {array.max():g} on a scale of 0 to {LARGEST_BYTE}; give "
-            "bytes, or floating-point numbers from 0 to 1."
+            f"images have values from {span[0]:g} to {span[1]:g}; give bytes from 0 to {LARGEST_BYTE}, or "
+            "floating-point numbers from 0 to 1."
         )
     return np.ascontiguousarray(array.astype(np.uint8)), scale
 

@@ -57,7 +57,9 @@ def parse_review(text: str, where: str) -> list[Mark]:
     >>> parse_review("file,class,mark,new_class\\n1.png,cat,other,dog\\n", "here")
     [Mark(file='1.png', label='cat', mark=3, new_label='dog', where='here, line 2', may_be_new=False)]
     """
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    # Spreadsheets of countries that write 0,5 separate values by semicolons.
+    separator = ";" if text.startswith(";".join(COLUMNS)) else ","
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
     marks: dict[tuple[str, str], Mark] = {}
     try:
         header = next(reader, [])

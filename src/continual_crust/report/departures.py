@@ -11,7 +11,7 @@ from continual_crust.data import SOURCES
 from continual_crust.strategies import options_of, strategy_named
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
-from continual_crust.studies.study import settings_read
+from continual_crust.studies.study import settings_read, training_unread
 from continual_crust.studies.study_file import shipped_studies
 
 
@@ -34,7 +34,9 @@ def training_departures(config: RunConfig, shared: Mapping[str, Any]) -> dict[st
     """The same of training, but for the memory's size: what is neither the data set's default nor shared by a study."""
     if config.dataset not in SOURCES:
         return {}
-    usual = asdict(defaults_for(config.dataset, config.noise.kind, config.method).training) | {**shared}
+    unread = training_unread(strategy_named(config.method))
+    shared = {name: value for name, value in shared.items() if name not in unread}
+    usual = asdict(defaults_for(config.dataset, config.noise.kind, config.method).training) | shared
     changed = _differing(config.training, usual | {"memory_per_class": config.training.memory_per_class})
     return {f"training.{name}": value for name, value in changed.items()}
 

@@ -12,6 +12,7 @@ from continual_crust.report.significance import Comparison
 from continual_crust.report.study_data import Run, StudyData
 from continual_crust.report.study_tables import MARKS, StudyTable, count, number, ours, papers
 from continual_crust.report.styles import style_of
+from continual_crust.strategies.training import Training
 from continual_crust.studies.paper import paper_settings
 
 MOST_NAMED = 60
@@ -26,6 +27,8 @@ _SETTINGS = {
     "weight_decay": "Weight decay",
     "batch_size": "Batch",
 }
+_UNUSUAL = {"precision": "Precision", "weighted_loss": "Weighted loss", "shift": "Shift", "mirror": "Mirrored"}
+"""What is told only where it is not as usual. The paper says nothing of these."""
 
 
 def numbers_section(tables: Sequence[StudyTable]) -> str:
@@ -61,16 +64,22 @@ def settings_table(study: StudyData) -> str:
     if not study.runs:
         return ""
     datasets = dict.fromkeys(run.config.dataset for run in study.runs)
-    differs = False
+    usual = Training()
+    unusual = {
+        name: heading
+        for name, heading in _UNUSUAL.items()
+        if any(getattr(run.config.training, name) != getattr(usual, name) for run in study.runs)
+    }
+    differs = study.table is not None and bool(unusual.keys() - {"precision"})
     rows = []
     for dataset in datasets:
         configs = [run.config for run in study.runs if run.config.dataset == dataset]
         paper = paper_settings(dataset, configs[0].noise.kind.value) if study.table is not None else None
         cells = []
-        for name in _SETTINGS:
+        for name in (*_SETTINGS, *unusual):
             values = {config.model if name == "model" else getattr(config.training, name) for config in configs}
             told = ", ".join(sorted(_value(value) for value in values))
-            theirs = None if paper is None else getattr(paper, name)
+            theirs = None if paper is None else getattr(paper, name, None)
             if theirs is not None and values != {theirs}:
                 differs = True
                 told = f'<span class="differs">{escape(told)}</span> (paper {escape(_value(theirs))})'
@@ -78,7 +87,7 @@ def settings_table(study: StudyData) -> str:
                 told = escape(told)
             cells.append(f"<td>{told}</td>")
         rows.append((escape(dataset), cells))
-    table = _table("Settings", ["Data set", *_SETTINGS.values()], rows, "plain")
+    table = _table("Settings", ["Data set", *_SETTINGS.values(), *unusual.values()], rows, "plain")
     warning = (
         '<p><strong class="differs">Not all settings are the paper’s</strong>, see below; cells whose memory has '
         "another size than the paper’s, or that are trained in another way than the rest, are not compared with it.</p>"

@@ -11,7 +11,7 @@ from continual_crust.errors import InputError, is_number, unknown_name
 from continual_crust.selection.centrality import centrality
 from continual_crust.selection.coreset import Coreset, checked_size
 from continual_crust.selection.facility_location import facility_location
-from continual_crust.selection.points import Points
+from continual_crust.selection.points import Points, checked
 from continual_crust.selection.spectral import spectral_clusters
 
 RULES: dict[str, Callable[[Points, int], Coreset]] = {
@@ -69,7 +69,7 @@ def cosine_crust(
     if not is_number(min_cluster) or not min_cluster >= 0:
         raise InputError(f"min_cluster is {min_cluster!r}; give a share below 1 or a number of samples.")
     select = _rule(rule)
-    size = checked_size(size, points)
+    size = checked_size(size, checked(points))
     cluster_of = spectral_clusters(points, clusters, generator)
     populations = torch.bincount(cluster_of, minlength=clusters)
     floor = min_cluster * len(points) if min_cluster < 1 else min_cluster

@@ -62,6 +62,8 @@ def last_layer_gradients(
         If these are not of the same samples, labels are no whole numbers or there is no such space.
     """
     space = GradientSpace(space)
+    if not isinstance(bias, bool):
+        raise InputError("bias says whether the last layer has one; give True or False, not the tensor itself.")
     labels = _checked_labels(features, logits, labels)
     # In half precision what is left of p - y for well-fitted samples would be rounding.
     residual = logits.detach().softmax(dim=1, dtype=torch.promote_types(logits.dtype, torch.float32))

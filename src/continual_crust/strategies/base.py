@@ -69,6 +69,8 @@ class Strategy(ABC):
     """What its memory is made of."""
     remembers: ClassVar[bool] = True
     """Whether it keeps a memory for each class, which a selector could choose."""
+    moves_images: ClassVar[bool] = False
+    """Whether it moves and mirrors what it learns from by options of its own, and takes no training that does."""
     learns_everything_at_once: ClassVar[bool] = False
     """Whether the whole stream is given as a single experience."""
 
@@ -307,6 +309,8 @@ class Strategy(ABC):
     def _weighted(self, chosen: Samples, coreset: Coreset) -> Samples:
         """Samples that count for their cluster in the loss, on average one, if that is asked for."""
         if not self.training.weighted_loss or not len(coreset):
+            return chosen
+        if (coreset.weights == coreset.weights[0]).all():  # or rounding would tell them from ones
             return chosen
         weights = coreset.weights / coreset.weights.mean()
         return Samples(chosen.images, chosen.labels, chosen.ids, weights)

@@ -144,6 +144,7 @@ class Sift(Strategy):
     name = "sift"
     summary = "Sift (ours): a scout that learns everything briefly judges labels; only what passes is learned"
     default_selector = SelectorConfig("random")
+    moves_images = True
     options_type = SiftOptions
     options: SiftOptions
 
@@ -151,8 +152,8 @@ class Sift(Strategy):
         super().__init__(*args, **kwargs)
         if self.training.shift or self.training.mirror:
             raise InputError(
-                "sift moves and mirrors the images it learns from by itself; leave out --shift and --mirror and give "
-                "--set shift=0.125 or --set mirror=true."
+                f"{self.name} moves and mirrors the images it learns from by itself; leave shift and mirror out of its "
+                "training, and give its own options of these names if you want others."
             )
         self._clean_shares: list[float] = []
         """Of each class, the share that seemed clean."""

@@ -43,10 +43,12 @@ class Training:
     precision: str = "float32"
     """Of training's arithmetic: float32 (on a GPU with products in TF32), or bfloat16, faster for large networks."""
     weighted_loss: bool = False
-    """Let remembered samples count in proportion to how many samples they stand for, on average one."""
+    """Let remembered samples count in proportion to how many samples they stand for, on average one. Those of a random
+    choice stand for equally many, and nothing changes."""
     shift: float = 0.0
-    """Move each image, anew in every epoch, by up to this share of its height and width. What is selected among and
-    predicted is not moved. The paper does not say whether its images were; CRUST's released code moves and mirrors."""
+    """Move each image, anew in every epoch, by up to this share of its height and width, rounded to whole pixels. What
+    is selected among and predicted is not moved. The paper does not say whether its images were; CRUST's released code
+    moves and mirrors."""
     mirror: bool = False
     """Also mirror every other image, left to right, anew in every epoch."""
 
@@ -175,6 +177,12 @@ class Phase:
         if not self._shift and not self._mirror:
             return samples
         assert isinstance(samples, Samples)  # what is fetched batch by batch is trained on as it is
+        height, width = samples.images.shape[-2:]
+        if self._shift and not round(self._shift * max(height, width)):
+            raise InputError(
+                f"a shift of {self._shift:g} is less than half a pixel of images of {height}x{width}; give "
+                f"{1 / max(height, width):.2g} or more, or 0."
+            )
         return moved(samples, self._shift, self._mirror, self._generator)
 
     def _drawing(self) -> AbstractContextManager[None]:

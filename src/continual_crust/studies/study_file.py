@@ -26,6 +26,7 @@ from continual_crust.studies.study import (
     Study,
     Variant,
     check_settings_read,
+    check_training_read,
     run_fields,
 )
 
@@ -163,11 +164,16 @@ class _Reader:
             check_settings_read(STRATEGIES[method], selector)  # together: which are read is up to the name among them
         except InputError as error:
             raise self._wrong(entries["selector"], str(error).rstrip(".")) from None
+
+        def check_training(given: dict[str, Any]) -> None:
+            Training(**given)
+            check_training_read(STRATEGIES[method], given)
+
         return Variant(
             method,
             selector=selector,
             options=self._checked(entries.get("options"), own, lambda given: options_of(method, given)),
-            training=self._checked(entries.get("training"), TRAINING_FIELDS, lambda given: Training(**given)),
+            training=self._checked(entries.get("training"), TRAINING_FIELDS, check_training),
         )
 
     def _seeds(self, node: yaml.Node) -> tuple[int, ...]:
