@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pytest
@@ -72,6 +72,10 @@ def test_images_are_moved_alike_some_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("continual_crust.strategies.augmentation.PART_PIXELS", 7 * samples.images[0, 0].numel() + 1)
     assert torch.equal(moved(samples, 0.1, True, random()).images, found)
     assert len(moved(samples[:0], 0.1, True, random())) == 0
+    turned = replace(samples, images=samples.images.contiguous(memory_format=torch.channels_last))
+    again = moved(turned, 0.1, True, random()).images
+    assert torch.equal(again, found)
+    assert again.is_contiguous()  # or a convolution might add up in another order
 
 
 def test_about_half_of_the_images_are_mirrored_if_asked_for() -> None:

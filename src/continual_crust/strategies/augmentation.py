@@ -33,7 +33,7 @@ def moved(samples: Samples, most: float, mirror: bool, generator: torch.Generato
     if mirror:
         columns = torch.where(torch.rand(count, 1, generator=generator) < 0.5, columns.flip(1), columns)
     rows, columns = rows.to(images.device), columns.to(images.device)
-    pixels = torch.empty_like(images)
+    pixels = torch.empty_like(images, memory_format=torch.contiguous_format)
     # The places that pixels come from take eight times the memory of the pixels.
     at_a_time = max(1, PART_PIXELS // max(1, height * width))
     for first in range(0, count, at_a_time):
