@@ -205,7 +205,7 @@ def test_a_shift_of_no_pixel_is_told(few_digits: Dataset) -> None:
 
 @pytest.mark.parametrize("change", [{"shift": 0.1}, {"mirror": True}])
 def test_sift_moves_its_images_itself(change: dict[str, object], few_digits: Dataset) -> None:
-    with pytest.raises(InputError, match="sift moves and mirrors the images it learns from by itself; leave shift"):
+    with pytest.raises(InputError, match="'sift' moves and mirrors the images it learns from by itself; leave out"):
         learned("sift", few_digits, dataclasses.replace(QUICK, **change))
 
 

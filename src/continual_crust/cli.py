@@ -198,7 +198,7 @@ def run(
         prepare_folder,
         save_learner,
     )
-    from continual_crust.studies.study import check_settings_read, check_training_read
+    from continual_crust.studies.study import check_settings_read
 
     parsed_noise = Noise.parse(noise)
     strategy = strategy_named(method)
@@ -223,7 +223,7 @@ def run(
     selection: dict[str, Any] = {"name": selector, **inside}
     selection = {name: value for name, value in selection.items() if value is not None}
     check_settings_read(strategy, selection)
-    check_training_read(strategy, asked)
+    strategy.check_training_read(asked)
     config = RunConfig(
         dataset=dataset,
         method=method,

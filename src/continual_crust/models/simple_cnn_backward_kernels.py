@@ -147,13 +147,19 @@ def _back_through(total, error, taps, DOWN: tl.constexpr, RIGHT: tl.constexpr):
 
 
 @triton.jit
+def _hidden_at(hidden, image, row, column, inside, H: tl.constexpr, W: tl.constexpr):
+    """Hidden pixels, (pixels, 32)."""
+    at = ((image * (H - 2) + row) * (W - 2) + column)[:, None] * 32 + tl.arange(0, 32)[None, :]
+    return tl.load(hidden + at, mask=inside[:, None], other=0)
+
+
+@triton.jit
 def _of_first(
     total, error, source, hidden, image, row, column, inside, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
     TAPS: tl.constexpr,
 ):  # fmt: skip
     """Add what the errors at hidden pixels give to the first convolution; the tap after the last is its bias."""
-    at = ((image * (H - 2) + row) * (W - 2) + column)[:, None] * 32 + tl.arange(0, 32)[None, :]
-    alive = tl.load(hidden + at, mask=inside[:, None], other=0) > 0
+    alive = _hidden_at(hidden, image, row, column, inside, H, W) > 0
     tap = tl.arange(0, TAPS)[:, None]
     corner = places_of(source, image, inside) * (C * H * W) + row * W + column
     shift = (tap // 9 * H + tap % 9 // 3) * W + tap % 3
@@ -211,13 +217,6 @@ def _first_weights(
     tap = tl.arange(0, TAPS)[:, None]
     at = parts + (tl.program_id(0) * (C * 9 + 1) + tap) * 32 + tl.arange(0, 32)[None, :]
     tl.store(at, total, mask=tap <= C * 9)
-
-
-@triton.jit
-def _hidden_at(hidden, image, row, column, inside, H: tl.constexpr, W: tl.constexpr):
-    """Hidden pixels, (cells, 32)."""
-    at = ((image * (H - 2) + row) * (W - 2) + column)[:, None] * 32 + tl.arange(0, 32)[None, :]
-    return tl.load(hidden + at, mask=inside[:, None], other=0)
 
 
 @triton.jit(do_not_specialize=["cells"])

@@ -11,8 +11,11 @@ from continual_crust.data import SOURCES
 from continual_crust.strategies import options_of, strategy_named
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
-from continual_crust.studies.study import settings_read, training_unread
+from continual_crust.studies.study import settings_read
 from continual_crust.studies.study_file import shipped_studies
+
+UNEXPECTED = {"weighted_loss": "Weighted loss", "shift": "Shift", "mirror": "Mirrored"}
+"""Settings of the training of which the paper says nothing, with headings: told also where all of a study have them."""
 
 
 def departures(config: RunConfig) -> dict[str, Any]:
@@ -34,7 +37,7 @@ def training_departures(config: RunConfig, shared: Mapping[str, Any]) -> dict[st
     """The same of training, but for the memory's size: what is neither the data set's default nor shared by a study."""
     if config.dataset not in SOURCES:
         return {}
-    unread = training_unread(strategy_named(config.method))
+    unread = strategy_named(config.method).unread_training()
     shared = {name: value for name, value in shared.items() if name not in unread}
     usual = asdict(defaults_for(config.dataset, config.noise.kind, config.method).training) | shared
     changed = _differing(config.training, usual | {"memory_per_class": config.training.memory_per_class})

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from continual_crust.report.cells import Summary, noise_words
+from continual_crust.report.departures import UNEXPECTED
 from continual_crust.report.markup import text
 from continual_crust.report.significance import Comparison
 from continual_crust.report.study_data import Run, StudyData
@@ -27,8 +28,7 @@ _SETTINGS = {
     "weight_decay": "Weight decay",
     "batch_size": "Batch",
 }
-_UNUSUAL = {"precision": "Precision", "weighted_loss": "Weighted loss", "shift": "Shift", "mirror": "Mirrored"}
-"""What is told only where it is not as usual. The paper says nothing of these."""
+_IF_UNUSUAL = {"precision": "Precision", **UNEXPECTED}
 
 
 def numbers_section(tables: Sequence[StudyTable]) -> str:
@@ -67,10 +67,10 @@ def settings_table(study: StudyData) -> str:
     usual = Training()
     unusual = {
         name: heading
-        for name, heading in _UNUSUAL.items()
+        for name, heading in _IF_UNUSUAL.items()
         if any(getattr(run.config.training, name) != getattr(usual, name) for run in study.runs)
     }
-    differs = study.table is not None and bool(unusual.keys() - {"precision"})
+    differs = study.table is not None and not unusual.keys().isdisjoint(UNEXPECTED)
     rows = []
     for dataset in datasets:
         configs = [run.config for run in study.runs if run.config.dataset == dataset]

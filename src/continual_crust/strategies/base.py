@@ -88,6 +88,7 @@ class Strategy(ABC):
         self.training = Training() if training is None else training
         if not isinstance(self.training, Training):
             raise InputError(f"training is {training!r}; give a Training, as in Training(phase1_epochs=10).")
+        self.check_training_read(vars(self.training))
         self.selector = self.default_selector if selector is None else as_config(selector)
         self.options = self._options(options)
         self.network = Network(model, choose_device(device), self.training.precision)
@@ -98,6 +99,24 @@ class Strategy(ABC):
         self._current_phase: Phase | None = None
         self._generator = generator_for(seed, "training")
         self._randomness = PrivateRandomness(seed_for(seed, "dropout"), self.network.device)
+
+    @classmethod
+    def unread_training(cls) -> set[str]:
+        """Settings of the training that the method has no use for."""
+        weighted = set() if cls.remembers else {"weighted_loss"}
+        return weighted | ({"shift", "mirror"} if cls.moves_images else set())
+
+    @classmethod
+    def check_training_read(cls, training: Mapping[str, Any]) -> None:
+        """Refuse settings of the training that ask the method for what it would not do."""
+        asked = sorted(name for name in cls.unread_training() if training.get(name))
+        if "weighted_loss" in asked:
+            raise InputError(f"method '{cls.name}' keeps no memory that could be weighted; leave out weighted_loss.")
+        if asked:
+            raise InputError(
+                f"method '{cls.name}' moves and mirrors the images it learns from by itself; leave out {asked[0]}, and "
+                "give its own options shift and mirror if you want others."
+            )
 
     def _options(self, given: Any) -> Any:
         if given is None or isinstance(given, Mapping):

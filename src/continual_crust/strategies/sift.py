@@ -150,11 +150,6 @@ class Sift(Strategy):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self.training.shift or self.training.mirror:
-            raise InputError(
-                f"{self.name} moves and mirrors the images it learns from by itself; leave shift and mirror out of its "
-                "training, and give its own options of these names if you want others."
-            )
         self._clean_shares: list[float] = []
         """Of each class, the share that seemed clean."""
         self._recognised: list[float] = []

@@ -89,7 +89,7 @@ class Study:
 
     def _run(self, dataset: str, variant: Variant, level: float, size: int | None, seed: int) -> RunConfig:
         defaults = defaults_for(dataset, self.noise, variant.method)
-        read = TRAINING_FIELDS - training_unread(strategy_named(variant.method))
+        read = TRAINING_FIELDS - strategy_named(variant.method).unread_training()
         changes = {name: value for name, value in self.overrides.items() if name in read} | {**variant.training}
         training = replace(defaults.training, **changes)
         return RunConfig(
@@ -121,24 +121,6 @@ def check_settings_read(method: type[Strategy], selection: Mapping[str, Any]) ->
         raise InputError(
             f"the selector '{selector}' does not read {unread[0]}; leave it out or choose another selector."
         )
-
-
-def check_training_read(method: type[Strategy], training: Mapping[str, Any]) -> None:
-    """Refuse settings of the training that ask a method for what it would not do."""
-    asked = sorted(name for name in training_unread(method) if training.get(name))
-    if "weighted_loss" in asked:
-        raise InputError(f"method '{method.name}' keeps no memory that could be weighted; leave out weighted_loss.")
-    if asked:
-        raise InputError(
-            f"method '{method.name}' moves and mirrors the images it learns from by itself; leave out {asked[0]}, and "
-            "give its own options shift and mirror if you want others."
-        )
-
-
-def training_unread(method: type[Strategy]) -> set[str]:
-    """Settings of the training that a method has no use for. What a study says of all methods leaves it out."""
-    weighted = set() if method.remembers else {"weighted_loss"}
-    return weighted | ({"shift", "mirror"} if method.moves_images else set())
 
 
 def settings_read(selector: str) -> set[str]:

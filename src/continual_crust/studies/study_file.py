@@ -26,7 +26,6 @@ from continual_crust.studies.study import (
     Study,
     Variant,
     check_settings_read,
-    check_training_read,
     run_fields,
 )
 
@@ -167,7 +166,7 @@ class _Reader:
 
         def check_training(given: dict[str, Any]) -> None:
             Training(**given)
-            check_training_read(STRATEGIES[method], given)
+            STRATEGIES[method].check_training_read(given)
 
         return Variant(
             method,
