@@ -76,7 +76,7 @@ def settings_table(study: StudyData) -> str:
         configs = [run.config for run in study.runs if run.config.dataset == dataset]
         paper = paper_settings(dataset, configs[0].noise.kind.value) if study.table is not None else None
         cells = []
-        for name in (*_SETTINGS, *unusual):
+        for name in (*unusual, *_SETTINGS):  # a narrow window hides what is far right
             values = {config.model if name == "model" else getattr(config.training, name) for config in configs}
             told = ", ".join(sorted(_value(value) for value in values))
             theirs = None if paper is None else getattr(paper, name, None)
@@ -87,7 +87,7 @@ def settings_table(study: StudyData) -> str:
                 told = escape(told)
             cells.append(f"<td>{told}</td>")
         rows.append((escape(dataset), cells))
-    table = _table("Settings", ["Data set", *_SETTINGS.values(), *unusual.values()], rows, "plain")
+    table = _table("Settings", ["Data set", *unusual.values(), *_SETTINGS.values()], rows, "plain")
     warning = (
         '<p><strong class="differs">Not all settings are the paper’s</strong>, see below; cells whose memory has '
         "another size than the paper’s, or that are trained in another way than the rest, are not compared with it.</p>"
