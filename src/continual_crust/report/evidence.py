@@ -136,10 +136,22 @@ def table_of_what_was_run(
         return f"All of this table is {NOT_RUN}.\n" if tells_missing else ""
     columns = [n for n in range(len(headings)) if n < names or any(run[n - names] for _, run in lines)]
     text = markdown_table([headings[n] for n in columns], [[row[n] for n in columns] for row in shown], names)
-    left_out = "; ".join(", ".join(row[:names]) for row, run in lines if not any(run))
+    left_out = _by_last_name([row[:names] for row, run in lines if not any(run)])
     places = "; ".join(heading for n, heading in enumerate(headings) if n not in columns)
     missing = [left_out and f"{NOT_RUN.capitalize()}: {left_out}.", places and f"Nothing was run yet for: {places}."]
     return text + (f"\n{' '.join(filter(None, missing))}\n" if tells_missing and any(missing) else "")
+
+
+def _by_last_name(names: Iterable[Sequence[str]]) -> str:
+    """Names of rows in a sentence. What several have in common, the place after the method, is told once.
+
+    >>> _by_last_name([("DER", "MNIST"), ("Replay", "MNIST"), ("DER", "MSTAR")]), _by_last_name([("DER",), ("Replay",)])
+    ('MNIST: DER; Replay. MSTAR: DER', 'DER; Replay')
+    """
+    groups: dict[str, list[str]] = {}
+    for *first, last in names:
+        groups.setdefault(last if first else "", []).append(", ".join(first) or last)
+    return ". ".join((f"{last}: " if last else "") + "; ".join(group) for last, group in groups.items())
 
 
 def _id_at_any_precision(config: RunConfig) -> str:
