@@ -13,6 +13,7 @@ from continual_crust.errors import InputError
 from continual_crust.report.cells import ACCURACY
 from continual_crust.report.evidence import Cell, Evidence, full_name_of, name_of
 from continual_crust.report.generated_tables import PLACE, available_tables, evidence_of, with_tables, write_tables
+from continual_crust.report.moved import STUDIES as STUDIES_OF_MOVED
 from continual_crust.report.paper_comparison import TABLES
 from continual_crust.report.reproduction_figures import accuracy_against_noise, ours_against_the_papers
 from continual_crust.studies.collected import Collected, Row
@@ -254,7 +255,10 @@ def test_every_run_of_the_studies_of_the_page_has_a_cell(
     of_the_page = [
         study
         for study in studies.values()
-        if study.id in names or f"study {study.id}" in names or study.id.startswith(("surpass", "beyond"))
+        if study.id in names
+        or f"study {study.id}" in names
+        or study.id.startswith(("surpass", "beyond"))
+        or ("moved" in names and study.id in STUDIES_OF_MOVED)
     ]
     runs = [run for study in of_the_page for run in study.runs() if run.dataset != "pathmnist"]
     everything = collected(*with_accuracy(runs, 0.5))
@@ -366,6 +370,33 @@ def test_figures_show_what_the_tables_say(studies: dict[str, Study]) -> None:
     # Replay alone has a number of the paper's beside it, 0.16 on MNIST; Sift has none.
     points = [line.get_xydata() for line in ours_against_the_papers(evidence).axes[0].get_lines()]
     assert [pair.tolist() for pair in points if len(pair) == 1] == [[[0.16, pytest.approx(0.2)]]]
+
+
+def test_moved_images_stand_beside_images_as_they_came_and_the_paper(studies: dict[str, Study]) -> None:
+    runs = [config for config in studies["readings_large"].runs() if str(config.noise) == "label:0.5"]
+    crust = [config for config in runs if (config.dataset, config.method) == ("mstar", "crust")]
+    joint = [config for config in runs if (config.dataset, config.method) == ("fashionmnist", "joint")]
+    found = collected(
+        *((config, 0.7 if config.training.shift else 0.2) for config in crust),
+        *((config, 0.8) for config in joint if config.training.shift and config.training.learning_rate == 0.03),
+        *((config, 0.5) for config in joint if not config.training.shift),
+    )
+    rows = table(available_tables(found)["moved"]())[2:]
+    assert [[row[0], row[1].split(",")[0]] for row in rows] == [
+        ["Joint, learning_rate 0.03", "FashionMNIST"],
+        ["CRUST as released", "MSTAR"],
+    ]
+    assert [row[2].split(", ")[0] for row in rows] == ["0.500", "0.200"]
+    assert [row[3].split(", ")[0] for row in rows] == ["0.800", "0.700"]
+    assert [row[4].split(", ")[0] for row in rows] == ["0.87 ± 0.01", "0.71 ± 0.02"]
+    assert [row[5].split(", ")[0] for row in rows] == ["worse", "within"]
+    lines = [line.get_xydata().tolist() for line in ours_against_the_papers(evidence_of(found)).axes[0].get_lines()]
+    assert [[0.71, pytest.approx(0.2)], [0.71, pytest.approx(0.7)]] in lines
+
+
+def test_what_was_not_moved_is_no_row_of_moved_images(studies: dict[str, Study]) -> None:
+    runs = [config for config in studies["readings_large"].runs() if not config.training.shift]
+    assert table(available_tables(collected(*with_accuracy(runs, 0.5)))["moved"]()) == []
 
 
 def test_figures_are_drawn_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from continual_crust.report.beyond import beyond_table
 from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, noise_words
 from continual_crust.report.departures import UNEXPECTED, setting_words
 from continual_crust.report.evidence import NOT_RUN, Evidence, Place, full_name_of, table_of_what_was_run
+from continual_crust.report.moved import moved_table
 from continual_crust.report.paper_comparison import (
     BETTER,
     DATASET_NAMES,
@@ -95,6 +96,7 @@ def available_tables(collected: Collected) -> Mapping[str, Callable[[], str]]:
         "what is worse": partial(_what_is_worse, papers, evidence),
         "targets": partial(targets_table, evidence),
         "elsewhere": partial(elsewhere_table, evidence),
+        "moved": partial(moved_table, evidence),
     }
     tables |= {table.id: partial(comparison_tables, table, evidence) for table in papers}
     tables |= {f"beyond {dataset}": partial(beyond_table, dataset, evidence) for dataset in ("digits", *DATASET_NAMES)}

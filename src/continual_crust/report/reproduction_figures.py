@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from continual_crust.data.noise import Noise, NoiseKind
 from continual_crust.report.cells import ACCURACY
 from continual_crust.report.drawing import FAINT, INK, new_figure, percent_axis, png
 from continual_crust.report.evidence import Evidence, Place
 from continual_crust.report.generated_tables import evidence_of
+from continual_crust.report.moved import all_moved
 from continual_crust.report.paper_comparison import (
     AS_RELEASED,
     DATASET_NAMES,
@@ -78,7 +80,10 @@ def accuracy_against_noise(evidence: Evidence, dataset: str = "mnist") -> Figure
 
 
 def ours_against_the_papers(evidence: Evidence) -> Figure:
-    """Every accuracy that the paper prints and that was run, ours above theirs; on the line they are the same."""
+    """Every accuracy that the paper prints and that was run, ours above theirs; on the line they are the same.
+
+    Hollow, and joined to the same without it, what comes of images that are moved and mirrored.
+    """
     figure, axes = new_figure(5.6, 5.2)
     found = {
         (cell.method, cell.place): (cell.paper[0], mean)
@@ -92,14 +97,28 @@ def ours_against_the_papers(evidence: Evidence) -> Figure:
     for (name, place), (theirs, ours) in found.items():
         colour = style_of(methods[name]).colour
         axes.plot(theirs, ours, MARKERS[place.dataset], color=colour, markersize=5, alpha=0.75, markeredgewidth=0)
-    for method in dict.fromkeys(methods[name] for name, _ in found):
-        axes.plot([], [], "o", color=style_of(method).colour, label=style_of(method).label)
-    for dataset, marker in MARKERS.items():
-        axes.plot([], [], marker, color="none", markeredgecolor=INK, label=DATASET_NAMES[dataset])
+    for one in all_moved(evidence):
+        came, moved = (comparison.ours.mean(ACCURACY) for comparison in one.accuracies)
+        theirs_here = one.accuracies[1].paper
+        if theirs_here is None or math.isnan(moved):
+            continue
+        colour, at = style_of(one.method).colour, theirs_here[0]
+        axes.plot([at, at], [came, moved], color=colour, linewidth=0.8, zorder=1)
+        marker = MARKERS[one.place.dataset]
+        axes.plot(at, moved, marker, color="white", markeredgecolor=colour, markersize=5, zorder=3)
+    shown = map(style_of, dict.fromkeys(methods[name] for name, _ in found))
+    colours = [Line2D([], [], marker="o", color=style.colour, linestyle="", label=style.label) for style in shown]
+    shapes = [
+        Line2D([], [], marker=marker, color=INK, linestyle="", label=DATASET_NAMES[dataset])
+        for dataset, marker in MARKERS.items()
+    ]
+    hollow = Line2D([], [], marker="o", color=INK, markerfacecolor="white", linewidth=0.8, label="moved, mirrored")
+    method, images = (Line2D([], [], linestyle="", label=heading) for heading in ("Method", "\nImages"))
     percent_axis(axes.xaxis, axes.set_xlim)
     percent_axis(axes.yaxis, axes.set_ylim)
     axes.set_aspect("equal")
     axes.set_xlabel("accuracy in the paper")
     axes.set_ylabel("accuracy here")
-    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    handles = [method, *colours, images, *shapes, hollow]
+    axes.legend(handles=handles, frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1.02))
     return figure
