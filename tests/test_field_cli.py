@@ -9,6 +9,8 @@ import os
 import shutil
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -303,8 +305,9 @@ def test_commands_to_copy_are_quoted(
     assert "see them with: continual-crust review 'S ätê'\n" in capsys.readouterr().out
 
 
-def stopped_while_learning(state: Path, folder: Path, label: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Learn a folder until the second epoch, which never ends."""
+@contextmanager
+def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever is learned comes to the second epoch, which never ends."""
     epochs = []
     epoch = Phase.epoch
 
@@ -314,11 +317,15 @@ def stopped_while_learning(state: Path, folder: Path, label: str | None, monkeyp
             raise KeyboardInterrupt
         epoch(self, *sets)
 
-    session = Session(StateFolder(state), "cpu", checkpoint_seconds=0)
     with monkeypatch.context() as patched:
         patched.setattr(Phase, "epoch", stop)
         with pytest.raises(KeyboardInterrupt):
-            session.learn_folder(folder, label, {})
+            yield
+
+
+def stopped_while_learning(state: Path, folder: Path, label: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with stopped(monkeypatch):
+        Session(StateFolder(state), "cpu", checkpoint_seconds=0).learn_folder(folder, label, {})
 
 
 def test_a_lesson_that_was_stopped_is_told_and_given_up_only_for_another(
@@ -343,6 +350,25 @@ def test_a_lesson_that_was_stopped_is_told_and_given_up_only_for_another(
         told = f"{lesson} had not ended and was given up; repeat its command if it is still wanted.\n"
         assert capsys.readouterr().err == (told if given_up else "")
         assert sorted(path.name for path in state.iterdir()) == ["generations", "lock"]
+
+
+def test_a_review_does_not_go_on_from_another_that_was_stopped(
+    made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a slip is mended in the file: other images are left of the same class, and as many."""
+    seen = learner_in(made[0]).seen("0")
+    first, last = (seen.names()[int(np.flatnonzero(seen.kept)[at])] for at in (0, -1))
+    ends = []
+    for name, disturbed in (("whole", False), ("stopped", True)):
+        state = shutil.copytree(made[0], tmp_path / name)
+        session = Session(StateFolder(state), "cpu", checkpoint_seconds=0)
+        if disturbed:
+            with stopped(monkeypatch):
+                session.apply_review(marks(tmp_path / "r.csv", (first, "0", "wrong", "")))
+            assert StateFolder(state).unfinished() is not None
+        assert session.apply_review(marks(tmp_path / "r.csv", (last, "0", "wrong", ""))).marked == 1
+        ends.append(fingerprint(state))
+    assert ends[0] == ends[1]
 
 
 def test_a_first_lesson_that_was_stopped_is_told(
