@@ -257,7 +257,7 @@ def test_undo_takes_back_what_was_learned_last_and_itself(
     (newest / "manifest.json").write_text("{}")
     assert command(monkeypatch, "undo", state) == 2
     assert "; the learner is as it was before that already." in capsys.readouterr().err
-    assert command(monkeypatch, "undo", tmp_path / "nowhere") == 2
+    assert command(monkeypatch, "undo", tmp_path / "nowhere" / "S") == 2
     assert not (tmp_path / "nowhere").exists()
 
 

@@ -350,6 +350,11 @@ def test_a_lesson_that_was_stopped_is_told_and_given_up_only_for_another(
         told = f"{lesson} had not ended and was given up; repeat its command if it is still wanted.\n"
         assert capsys.readouterr().err == (told if given_up else "")
         assert sorted(path.name for path in state.iterdir()) == ["generations", "lock"]
+    stopped_while_learning(state, write_images(tmp_path / "4", numbers_of(digits, 4)[:10]), "four", monkeypatch)
+    assert command(monkeypatch, "undo", state) == 0
+    told = f"the learning of {tmp_path / '4'} as 'four' had not ended and was given up"
+    assert capsys.readouterr().err.startswith(told)
+    assert sorted(path.name for path in state.iterdir()) == ["generations", "lock"]
 
 
 def test_a_review_does_not_go_on_from_another_that_was_stopped(

@@ -40,6 +40,7 @@ from continual_crust.field.folder import (
     shown,
     stray_images,
 )
+from continual_crust.field.generation import Generation
 from continual_crust.field.inputs import Label
 from continual_crust.field.reports import ClassReport
 from continual_crust.field.review import Review
@@ -212,6 +213,13 @@ class Session:
             notes += self._given_up("")
             self.state.write(learner.files())
         return notes
+
+    def undo(self) -> tuple[Generation, Generation, list[str]]:
+        """Take back the last step; returns the generation before, the one after, and what else is to be said."""
+        self.state.newest()  # says so where there is no learner
+        with self.state.locked(), self._workplace():
+            notes = self._given_up("")
+            return *self.state.undo(), notes
 
     def _files(self, folder: Path, label: str | None, image_size: int | None) -> list[ImageFile]:
         """The files to learn, before any of them is opened."""
