@@ -946,3 +946,7 @@ def test_numbers_stay_numbers(digits: Dataset, tmp_path: Path, monkeypatch: pyte
     again = learner_in(tmp_path / "S")
     assert again.classes_.tolist() == [0, 1, 2]
     assert len(again.seen(1)) == 16
+    for name, code, classes in (("01", 0, [0, 1, 2]), ("00", 2, [0, 1, 2]), ("03", 0, [0, 1, 2, 3])):
+        review = marks(tmp_path / "r.csv", (again.coresets[0].names[0], "0", "new", name))
+        assert command(monkeypatch, "learn", tmp_path / "S", "--review", review) == code
+        assert learner_in(tmp_path / "S").classes_.tolist() == classes

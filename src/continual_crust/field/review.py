@@ -55,6 +55,8 @@ class Review:
         index = self._class(mark.label, mark)
         seen, row = self._record(index), self._row(index, mark)
         target = index if mark.new_label is None else self._target(mark.new_label, mark)
+        if mark.mark == OTHER and target == index:
+            raise InputError(f"{mark.where} moves {mark.file} to the class it is in; mend or remove the line.")
         if mark.mark != WRONG:
             said, before = self._said.setdefault(seen.digest[row].tobytes(), (target, mark))
             if said != target:
@@ -182,7 +184,8 @@ class Review:
         if name not in self._names and not mark.may_be_new:
             unknown = unknown_name("class", name, self._names)
             raise InputError(f"{mark.where}: {unknown} If it is a new class, mark it as 'new' instead of 'other'.")
-        name = name if name in self._names else class_name(name)
+        if name not in self._names:
+            name = str(self._learner.label_called(class_name(name)))  # where classes are numbers, 07 is 7
         return self._names.get(name, name)
 
     def _make(self, name: str) -> int:

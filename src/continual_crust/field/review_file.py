@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from continual_crust.errors import InputError, unknown_name
-from continual_crust.field.folder import class_name
 from continual_crust.field.seen import MARKS, OTHER
 
 COLUMNS = ("file", "class", "mark", "new_class")
@@ -90,6 +89,4 @@ def _mark(row: list[str], where: str) -> Mark:
     if moves != bool(new_label.strip()):
         needs = "needs the class it belongs to" if moves else "takes no new class"
         raise InputError(f"{where}: mark '{word}' {needs}; mend or remove the line.")
-    if moves and class_name(new_label) == class_name(label):
-        raise InputError(f"{where} moves {file} to the class it is in; mend or remove the line.")
     return Mark(file, label, words[word], new_label or None, where, word == NEW)
