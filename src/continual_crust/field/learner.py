@@ -15,6 +15,7 @@ from torch import nn
 from continual_crust.data.images import depth_of
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.field.core import FieldLearner
+from continual_crust.field.folder import readable
 from continual_crust.field.generation import Generation
 from continual_crust.field.inputs import Label, as_bytes, check_shape, deep_images, images_alone, images_and_labels
 from continual_crust.field.reports import ClassCoreset
@@ -200,7 +201,8 @@ class ContinualLearner:
         channels, height, width = settings.image_shape if settings.channels else pixels.shape[1:]
         settings = replace(settings, image_scale=float(scale or 0), channels=channels, height=height, width=width)
         check_shape(pixels, settings.image_shape)
-        names = [f"image {number}" for number in range(len(pixels))] if names is None else [*map(str, names)]
+        names = [f"image {number}" for number in range(len(pixels))] if names is None else names
+        names = [readable(str(name)) for name in names]
         if len(names) != len(pixels):
             raise InputError(f"there are {len(pixels)} images but {len(names)} names; give one name for each image.")
         digests = np.stack([digest_of(image) for image in pixels])
