@@ -331,6 +331,26 @@ def test_colour_that_is_lost_is_told(
     assert "some images are in colour; this learner began with grey ones" in capsys.readouterr().err
 
 
+def test_images_too_small_to_be_cut_out_are_told(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """A class of smaller images would be known by its border."""
+    images, small = digit_folders(tmp_path / "images", digits), numbers_of(digits, 2)[:12]
+    new = write_images(tmp_path / "two", small[:, 1:])
+    told = "pixels that this learner cuts out, and get a black border, which may give their class away"
+    for arguments, is_told in (
+        (("learn", tmp_path / "S", images, "--crop", *QUICK), False),
+        (("learn", tmp_path / "S", new, "--label", "two"), True),
+        (("predict", tmp_path / "S", new), True),
+        (("predict", tmp_path / "S", images), False),
+        (("learn", tmp_path / "larger", images, "--crop", "--image-size", 10, *QUICK), True),
+        (("learn", tmp_path / "scaled", images, *QUICK), False),
+        (("learn", tmp_path / "scaled", new, "--label", "two"), False),
+    ):
+        assert command(monkeypatch, *arguments) == 0
+        assert (told in capsys.readouterr().err) == is_told
+
+
 def test_files_of_several_images_are_told(
     state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

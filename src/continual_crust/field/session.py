@@ -128,6 +128,7 @@ class Session:
                 )
             good = decoded.good
             notes += notes_of.nearly_flat(decoded)
+            notes += notes_of.filled_up([file.path for file in good], form)
             notes += notes_of.only_the_first(len(decoded.several & {file.path for file in good}))
             notes += notes_of.nearly_known_names(learner, named)
             if label is not None:
