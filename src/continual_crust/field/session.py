@@ -177,9 +177,10 @@ class Session:
         notes += notes_of.second_thoughts(learner) + notes_of.nothing_to_compare_with(learner)
         return Outcome(reports, known, skipped, notes=notes)
 
-    def check_folder(self, folder: Path, label: str | None, asked: Mapping[str, Any], image_size: int | None) -> None:
-        """Refuse what :meth:`learn_folder` would refuse without looking at an image."""
-        self._files(folder, label, image_size)
+    def check(self, folder: Path | None, label: str | None, asked: Mapping[str, Any], image_size: int | None) -> None:
+        """Refuse what :meth:`learn_folder` would refuse without looking at an image, where there is no folder too."""
+        if folder is not None:
+            self._files(folder, label, image_size)
         self._learner(asked, image_size)
 
     def apply_review(self, file: Path) -> Outcome:
