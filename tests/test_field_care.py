@@ -452,8 +452,8 @@ def test_everything_ever_seen_can_be_had_as_a_list(
     assert sum(row["kept"] == "yes" for row in rows) == 12
     assert {row["rather"] for row in rows if row["class"] == "0"} == {"1"}
     assert all((Path(row["folder"]) / row["file"]).is_file() for row in rows)
-    assert command(monkeypatch, "review", state, "--format", "csv", "--out", tmp_path / "all.csv") == 0
-    assert (tmp_path / "all.csv").read_text(encoding="utf-8") == text
+    assert command(monkeypatch, "review", state, "--format", "csv", "--out", tmp_path / "new" / "all.csv") == 0
+    assert (tmp_path / "new" / "all.csv").read_text(encoding="utf-8") == text
     assert command(monkeypatch, "review", state, "--format", "xls") == 2
 
 
