@@ -900,6 +900,26 @@ def test_a_folder_that_was_moved_is_found_again(
     assert "1 mark applied, 1 class learned anew" in capsys.readouterr().out
 
 
+def test_a_folder_that_was_renamed_with_its_class_is_found_again(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under its old name it would be a new class."""
+    images, moved, state = digit_folders(tmp_path / "images", digits, (0, 1)), tmp_path / "moved", tmp_path / "S"
+    assert command(monkeypatch, "learn", state, images, *QUICK) == 0
+    for digit, name in ((0, "nought"), (1, "one")):
+        assert command(monkeypatch, "rename", state, digit, name) == 0
+        (images / str(digit)).rename(images / name)
+    seen = learner_in(state).seen("nought")
+    for row, place in zip(np.flatnonzero(~seen.kept), (images, moved), strict=False):
+        if not place.exists():
+            images.rename(place)
+            assert command(monkeypatch, "learn", state, place) == 0
+            assert f"{images} was moved to {moved}; that is remembered.\n" in capsys.readouterr().err
+        review = marks(tmp_path / "r.csv", (seen.names()[row], "nought", "right", ""))
+        assert command(monkeypatch, "learn", state, "--review", review) == 0
+        assert "1 mark applied, 1 class learned anew" in capsys.readouterr().out
+
+
 def test_a_folder_whose_name_is_used_again_is_found_where_it_was_moved(
     state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.field.core import FieldLearner, Incoming
-from continual_crust.field.folder import Form, class_name, image_files
+from continual_crust.field.folder import Form, class_name, image_files, in_folder_called
 from continual_crust.field.inputs import Label
 from continual_crust.field.review_file import Mark
 from continual_crust.field.rows import ArrayRows
@@ -161,7 +161,8 @@ class Review:
                 if about["source"] is not None:
                     files = image_files(Path(about["source"]), about["label"])
                     folders[batch] = {file.name: file.path for file in files}
-        path = folders[batch].get(seen.files[row])
+        name = seen.files[row]
+        path = folders[batch].get(name) or folders[batch].get(in_folder_called(self._learner.labels[index], name))
         if path is None:
             return None
         try:

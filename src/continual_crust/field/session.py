@@ -36,6 +36,7 @@ from continual_crust.field.folder import (
     form_of,
     given_name,
     image_files,
+    in_folder_called,
     readable,
     shown,
     stray_images,
@@ -303,10 +304,11 @@ def _moved_here(
     new = str(folder.resolve())
     away = {at: Path(batch["source"]) for at, batch in enumerate(learner.batches) if batch["source"] not in (None, new)}
     images, found_here = Counter[int](), dict[int, list[Path]]()
-    for seen in learner.seen:
+    for label, seen in zip(learner.labels, learner.seen, strict=True):
         for row in np.flatnonzero(np.isin(seen.batch, [*away])).tolist():
             images[int(seen.batch[row])] += 1
-            if path := here.get((seen.files[row], seen.digest[row].tobytes())):
+            name, digest = seen.files[row], seen.digest[row].tobytes()
+            if path := here.get((name, digest)) or here.get((in_folder_called(label, name), digest)):
                 found_here.setdefault(int(seen.batch[row]), []).append(path)
     found = {
         at
