@@ -353,6 +353,8 @@ def test_a_lesson_that_was_stopped_is_told_and_given_up_only_for_another(
         assert capsys.readouterr().err == (told if given_up else "")
         assert sorted(path.name for path in state.iterdir()) == ["generations", "lock"]
     stopped_while_learning(state, write_images(tmp_path / "4", numbers_of(digits, 4)[:10]), "four", monkeypatch)
+    with pytest.raises(InputError, match=r"as 'four' has not ended; .* or use overwrite to give it up"):
+        learner_in(state).save(state)
     assert command(monkeypatch, "undo", state) == 0
     told = f"the learning of {tmp_path / '4'} as 'four' had not ended and was given up"
     assert capsys.readouterr().err.startswith(told)

@@ -22,7 +22,7 @@ from continual_crust.field.reports import ClassCoreset
 from continual_crust.field.rows import ArrayRows
 from continual_crust.field.seen import Seen, digest_of, thumbnail_of
 from continual_crust.field.settings import OWN_MODEL, Settings, selector_settings
-from continual_crust.field.state import StateFolder
+from continual_crust.field.state import NOT_ENDED, StateFolder
 from continual_crust.field.strategy import FieldCrust
 from continual_crust.models import checked_module
 from continual_crust.selection.noise_share import NoiseEstimate
@@ -263,7 +263,8 @@ class ContinualLearner:
         path
             The folder.
         overwrite
-            Save there even if another learner is in it, or this one, taught more since. By default both are left alone.
+            Save there even if another learner is in it, or this one, taught more since or being taught. By default all
+            these are left alone.
         """
         core, _ = self._fitted()
         folder, place = StateFolder(Path(path)), Path(path).resolve()
@@ -272,6 +273,8 @@ class ContinualLearner:
             if folder.exists() and not overwrite and (home != place or folder.newest().number != number):
                 what = "has changed since this one was loaded or saved there" if home == place else "is another one"
                 raise InputError(f"the learner in {path} {what}; load it, save to another folder, or use overwrite.")
+            if (lesson := folder.unfinished()) and not overwrite:
+                raise InputError(f"{lesson} {NOT_ENDED}, or use overwrite to give it up.")
             self._home = place, folder.write(core.files()).number
 
     @classmethod
