@@ -257,7 +257,7 @@ def test_undo_takes_back_what_was_learned_last_and_itself(
     (newest / "manifest.json").write_text("{}")
     assert command(monkeypatch, "undo", state) == 2
     assert "; the learner is as it was before that already." in capsys.readouterr().err
-    assert command(monkeypatch, "undo", tmp_path / "nowhere") == 2
+    assert command(monkeypatch, "undo", tmp_path / "nowhere" / "S") == 2
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -329,6 +329,26 @@ def test_colour_that_is_lost_is_told(
     new = write_images(tmp_path / "two", np.stack([images, 255 - images, images], axis=-1))
     assert command(monkeypatch, "learn", state, new, "--label", "two") == 0
     assert "some images are in colour; this learner began with grey ones" in capsys.readouterr().err
+
+
+def test_images_too_small_to_be_cut_out_are_told(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """A class of smaller images would be known by its border."""
+    images, small = digit_folders(tmp_path / "images", digits), numbers_of(digits, 2)[:12]
+    new = write_images(tmp_path / "two", small[:, 1:])
+    told = "pixels that this learner cuts out, and get a black border, which may give their class away"
+    for arguments, is_told in (
+        (("learn", tmp_path / "S", images, "--crop", *QUICK), False),
+        (("learn", tmp_path / "S", new, "--label", "two"), True),
+        (("predict", tmp_path / "S", new), True),
+        (("predict", tmp_path / "S", images), False),
+        (("learn", tmp_path / "larger", images, "--crop", "--image-size", 10, *QUICK), True),
+        (("learn", tmp_path / "scaled", images, *QUICK), False),
+        (("learn", tmp_path / "scaled", new, "--label", "two"), False),
+    ):
+        assert command(monkeypatch, *arguments) == 0
+        assert (told in capsys.readouterr().err) == is_told
 
 
 def test_files_of_several_images_are_told(
@@ -432,8 +452,8 @@ def test_everything_ever_seen_can_be_had_as_a_list(
     assert sum(row["kept"] == "yes" for row in rows) == 12
     assert {row["rather"] for row in rows if row["class"] == "0"} == {"1"}
     assert all((Path(row["folder"]) / row["file"]).is_file() for row in rows)
-    assert command(monkeypatch, "review", state, "--format", "csv", "--out", tmp_path / "all.csv") == 0
-    assert (tmp_path / "all.csv").read_text(encoding="utf-8") == text
+    assert command(monkeypatch, "review", state, "--format", "csv", "--out", tmp_path / "new" / "all.csv") == 0
+    assert (tmp_path / "new" / "all.csv").read_text(encoding="utf-8") == text
     assert command(monkeypatch, "review", state, "--format", "xls") == 2
 
 

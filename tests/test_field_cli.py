@@ -9,6 +9,8 @@ import os
 import shutil
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -181,6 +183,7 @@ def test_every_kind_of_file_is_learned_or_reported(
         ("no folder beside a review", "there is no folder"),
         ("empty class beside a review", "there is no file in"),
         ("other memory beside a review", "was made with memory_per_class (--memory) 6, not 7"),
+        ("other memory and a review alone", "was made with memory_per_class (--memory) 6, not 7"),
         ("other memory", "was made with memory_per_class (--memory) 6, not 7"),
         ("other network", "was made with model simple_cnn, not resnet18; leave the option out"),
         ("other epochs", "was made with phase1_epochs 2, not 3"),
@@ -237,6 +240,7 @@ def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
         "no folder beside a review": (tmp_path / "nowhere", "--review", tmp_path / "good.csv"),
         "empty class beside a review": (tmp_path / "empty", "--review", tmp_path / "good.csv"),
         "other memory beside a review": (new, *two, "-k", 7, "--review", tmp_path / "good.csv"),
+        "other memory and a review alone": ("--review", tmp_path / "good.csv", "-k", 7),
         "other memory": (new, *two, "-k", 7),
         "other network": (new, *two, "--model", "resnet18"),
         "other epochs": (new, *two, "-m", 3),
@@ -303,8 +307,9 @@ def test_commands_to_copy_are_quoted(
     assert "see them with: continual-crust review 'S ätê'\n" in capsys.readouterr().out
 
 
-def stopped_while_learning(state: Path, folder: Path, label: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Learn a folder until the second epoch, which never ends."""
+@contextmanager
+def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever is learned comes to the second epoch, which never ends."""
     epochs = []
     epoch = Phase.epoch
 
@@ -314,11 +319,15 @@ def stopped_while_learning(state: Path, folder: Path, label: str | None, monkeyp
             raise KeyboardInterrupt
         epoch(self, *sets)
 
-    session = Session(StateFolder(state), "cpu", checkpoint_seconds=0)
     with monkeypatch.context() as patched:
         patched.setattr(Phase, "epoch", stop)
         with pytest.raises(KeyboardInterrupt):
-            session.learn_folder(folder, label, {})
+            yield
+
+
+def stopped_while_learning(state: Path, folder: Path, label: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with stopped(monkeypatch):
+        Session(StateFolder(state), "cpu", checkpoint_seconds=0).learn_folder(folder, label, {})
 
 
 def test_a_lesson_that_was_stopped_is_told_and_given_up_only_for_another(
@@ -343,6 +352,32 @@ def test_a_lesson_that_was_stopped_is_told_and_given_up_only_for_another(
         told = f"{lesson} had not ended and was given up; repeat its command if it is still wanted.\n"
         assert capsys.readouterr().err == (told if given_up else "")
         assert sorted(path.name for path in state.iterdir()) == ["generations", "lock"]
+    stopped_while_learning(state, write_images(tmp_path / "4", numbers_of(digits, 4)[:10]), "four", monkeypatch)
+    with pytest.raises(InputError, match=r"as 'four' has not ended; .* or use overwrite to give it up"):
+        learner_in(state).save(state)
+    assert command(monkeypatch, "undo", state) == 0
+    told = f"the learning of {tmp_path / '4'} as 'four' had not ended and was given up"
+    assert capsys.readouterr().err.startswith(told)
+    assert sorted(path.name for path in state.iterdir()) == ["generations", "lock"]
+
+
+def test_a_review_does_not_go_on_from_another_that_was_stopped(
+    made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a slip is mended in the file: other images are left of the same class, and as many."""
+    seen = learner_in(made[0]).seen("0")
+    first, last = (seen.names()[int(np.flatnonzero(seen.kept)[at])] for at in (0, -1))
+    ends = []
+    for name, disturbed in (("whole", False), ("stopped", True)):
+        state = shutil.copytree(made[0], tmp_path / name)
+        session = Session(StateFolder(state), "cpu", checkpoint_seconds=0)
+        if disturbed:
+            with stopped(monkeypatch):
+                session.apply_review(marks(tmp_path / "r.csv", (first, "0", "wrong", "")))
+            assert StateFolder(state).unfinished() is not None
+        assert session.apply_review(marks(tmp_path / "r.csv", (last, "0", "wrong", ""))).marked == 1
+        ends.append(fingerprint(state))
+    assert ends[0] == ends[1]
 
 
 def test_a_first_lesson_that_was_stopped_is_told(
@@ -867,6 +902,26 @@ def test_a_folder_that_was_moved_is_found_again(
     assert "1 mark applied, 1 class learned anew" in capsys.readouterr().out
 
 
+def test_a_folder_that_was_renamed_with_its_class_is_found_again(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under its old name it would be a new class."""
+    images, moved, state = digit_folders(tmp_path / "images", digits, (0, 1)), tmp_path / "moved", tmp_path / "S"
+    assert command(monkeypatch, "learn", state, images, *QUICK) == 0
+    for digit, name in ((0, "nought"), (1, "one")):
+        assert command(monkeypatch, "rename", state, digit, name) == 0
+        (images / str(digit)).rename(images / name)
+    seen = learner_in(state).seen("nought")
+    for row, place in zip(np.flatnonzero(~seen.kept), (images, moved), strict=False):
+        if not place.exists():
+            images.rename(place)
+            assert command(monkeypatch, "learn", state, place) == 0
+            assert f"{images} was moved to {moved}; that is remembered.\n" in capsys.readouterr().err
+        review = marks(tmp_path / "r.csv", (seen.names()[row], "nought", "right", ""))
+        assert command(monkeypatch, "learn", state, "--review", review) == 0
+        assert "1 mark applied, 1 class learned anew" in capsys.readouterr().out
+
+
 def test_a_folder_whose_name_is_used_again_is_found_where_it_was_moved(
     state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -915,3 +970,7 @@ def test_numbers_stay_numbers(digits: Dataset, tmp_path: Path, monkeypatch: pyte
     again = learner_in(tmp_path / "S")
     assert again.classes_.tolist() == [0, 1, 2]
     assert len(again.seen(1)) == 16
+    for name, code, classes in (("01", 0, [0, 1, 2]), ("00", 2, [0, 1, 2]), ("03", 0, [0, 1, 2, 3])):
+        review = marks(tmp_path / "r.csv", (again.coresets[0].names[0], "0", "new", name))
+        assert command(monkeypatch, "learn", tmp_path / "S", "--review", review) == code
+        assert learner_in(tmp_path / "S").classes_.tolist() == classes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -435,6 +436,13 @@ def test_what_others_taught_a_folder_since_is_not_overwritten(digits: Dataset, t
     mine.save(tmp_path / "S", overwrite=True)
     assert ContinualLearner.load(tmp_path / "S", device="cpu").classes_.tolist() == [0, 1]
     mine.save(tmp_path / "elsewhere")
+
+
+def test_names_that_are_no_utf8_are_kept_and_saved(digits: Dataset, tmp_path: Path) -> None:
+    images = numbers_of(digits, 0)[:3]
+    learner = ContinualLearner(phase1_epochs=1, phase2_epochs=1, device="cpu")
+    learner.learn(images, "zero", names=[os.fsdecode(b"caf\xe9.png"), "caf\u00e9.png", 7]).save(tmp_path / "S")
+    assert ContinualLearner.load(tmp_path / "S").seen("zero").names() == ["caf\\xe9.png", "caf\u00e9.png", "7"]
 
 
 def test_coresets_are_copies(learner: ContinualLearner) -> None:

@@ -460,6 +460,20 @@ def test_marks_that_were_never_applied_can_be_taken_over(browser: Browser, state
     assert browser.ask("document.querySelector('#earlier').hidden")
 
 
+def test_marks_do_not_go_over_to_other_images_of_the_same_name(browser: Browser, state: Path, digits: Dataset) -> None:
+    """As where a folder is taken back, with marks on it, and another one learned."""
+    session = Session(StateFolder(state), "cpu")
+    key(browser, "w")
+    for name, start in (("a", 0), ("b", 8)):
+        session.learn_folder(write_images(state.parent / name, numbers_of(digits, 3)[start : start + 8]), name, {})
+        browser.open(with_page(state) / "review.html")
+        assert text(browser, "#earlier-count") == "1 mark"
+        key(browser, "End")
+        key(browser, "w")
+        assert "1 marked" in text(browser, "#counts")
+        session.undo()
+
+
 def test_marks_of_images_that_a_page_does_not_show_stay(browser: Browser, state: Path, digits: Dataset) -> None:
     small = state / "small.html"
     key(browser, "End")

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -170,6 +171,11 @@ def test_a_learner_keeps_its_identity_and_a_generation_has_its_own(state: Path, 
     assert after.generation != before.generation
     other = review_data(rewritten(state, tmp_path / "T", digest=seen.digest + 1), most=9)
     assert other.identity != before.identity
+    (tmp_path / "r.csv").write_text("file,class,mark,new_class\n1/0.png,1,other,0\n")
+    reviewed = StateFolder(shutil.copytree(state, tmp_path / "R"))
+    Session(reviewed, "cpu").apply_review(tmp_path / "r.csv")
+    assert len(reviewed.newest().seen(0)) == len(seen) + 1
+    assert review_data(reviewed.newest(), most=9).identity == before.identity
 
 
 def test_numbers_that_cannot_be_are_not_believed(state: Path, tmp_path: Path) -> None:

@@ -231,6 +231,11 @@ def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
         write_atomically(pipe, "said")
         assert heard.result(timeout=10) == "said"
     assert pipe.is_fifo()
+    reading, writing = os.pipe()
+    write_atomically(Path(f"/dev/fd/{writing}"), "said")  # as /dev/stdout is where it is piped
+    assert os.read(reading, 10) == b"said"
+    for end in (reading, writing):
+        os.close(end)
 
 
 @pytest.mark.parametrize(

@@ -119,8 +119,8 @@ def learn(
         return Session(StateFolder(state), device, int(cache_size * (1 << 30)), advance, checkpoint, before)
 
     if review is not None:
-        if folder is not None:  # what is wrong with it is said before the review changes anything
-            session(lambda what, done, total: None).check_folder(folder, label, asked, image_size)
+        # What is wrong with the folder or the options is said before the review changes anything.
+        session(lambda what, done, total: None).check(folder, label, asked, image_size)
         with _bar() as advance:
             reviewed = session(advance).apply_review(review)
         _print_reviewed(reviewed)

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from continual_crust.cli_printing import console, tell_where
-from continual_crust.errors import InputError, unknown_name
+from continual_crust.errors import InputError, told_if_unwritable, unknown_name
 
 FORMATS = {"html": (".html", ".htm"), "csv": (".csv",)}
 """With the suffixes of their files."""
@@ -38,7 +38,7 @@ def review(
 
     With `--format csv` the same as a list, for programs: every image ever seen, the most doubtful of each class first.
     """
-    from continual_crust.field.state import StateFolder, told_as_unwritable
+    from continual_crust.field.state import StateFolder
 
     if form not in FORMATS:
         raise unknown_name("format", form, FORMATS)
@@ -59,7 +59,8 @@ def review(
         if out is None:
             print(text, end="")
         else:
-            with told_as_unwritable(out):
+            with told_if_unwritable(out):
+                out.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(out, text)
         return
     with console.status("writing the page"):

@@ -22,9 +22,12 @@ def undo(
     state: Annotated[Path, typer.Argument(metavar="STATE", help="Folder of a learner.")],
 ) -> None:
     """Take back the last learn, review or rename. Done again, it takes itself back."""
+    from continual_crust.field.session import Session
     from continual_crust.field.state import StateFolder
 
-    before, now = StateFolder(state).undo()
+    before, now, notes = Session(StateFolder(state)).undo()
+    for note in notes:
+        warn(note)
     say(_exchanged(before, now))
     names = [str(entry["name"]) for entry in now.manifest["classes"]]
     say(f"The learner is as it was before, and knows {counted(len(names), 'class', 'classes')}: {', '.join(names)}.")

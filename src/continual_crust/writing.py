@@ -21,11 +21,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """
     data = content.encode() if isinstance(content, str) else content
     try:
-        target = path.resolve()
-        if target.exists() and not target.is_file() and not target.is_dir():
-            target.write_bytes(data)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            path.write_bytes(data)  # /dev/stdout may be a link to what has no name
         else:
-            _write_beside_and_rename(target, data)
+            _write_beside_and_rename(path.resolve(), data)
     except OSError as error:
         # Of a full disk the system does not say which file it was.
         raise OSError(error.errno, error.strerror, str(path)) from None

@@ -72,10 +72,12 @@ class Checkpoint:
 
 
 def lesson_key(learner: FieldLearner, incoming: Incoming, also: Sequence[int]) -> str:
-    """Names a lesson: the learner it starts from, and every image it is about."""
+    """Names a lesson: the learner it starts from, every image it is about, and what people have said."""
     hashed = hashlib.sha256(json.dumps([learner.settings.as_dict(), *also]).encode())
     if learner.strategy is not None:
         hashed.update(pack(network_tensors(learner.strategy)))
+    for seen in learner.seen:  # another review may be about the same classes, with other images of them left
+        hashed.update(seen.mark.tobytes())
     for index, row in zip(incoming.classes.tolist(), incoming.ids.tolist(), strict=True):
         hashed.update(f"{index} {row} ".encode() + learner.seen[index].digest[row].tobytes())
     return hashed.hexdigest()

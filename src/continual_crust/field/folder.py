@@ -124,6 +124,15 @@ def readable(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
+def in_folder_called(label: object, name: str) -> str:
+    """What a file is called if its class folder was renamed with the class.
+
+    >>> in_folder_called("vixen", "fox/monday/1.png")
+    'vixen/monday/1.png'
+    """
+    return f"{label}/{name.partition('/')[2]}"
+
+
 def given_name(name: str, what: str) -> str:
     """A class's name that a person gave."""
     if not name.strip():

@@ -15,13 +15,14 @@ from torch import nn
 from continual_crust.data.images import depth_of
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.field.core import FieldLearner
+from continual_crust.field.folder import readable
 from continual_crust.field.generation import Generation
 from continual_crust.field.inputs import Label, as_bytes, check_shape, deep_images, images_alone, images_and_labels
 from continual_crust.field.reports import ClassCoreset
 from continual_crust.field.rows import ArrayRows
 from continual_crust.field.seen import Seen, digest_of, thumbnail_of
 from continual_crust.field.settings import OWN_MODEL, Settings, selector_settings
-from continual_crust.field.state import StateFolder
+from continual_crust.field.state import NOT_ENDED, StateFolder
 from continual_crust.field.strategy import FieldCrust
 from continual_crust.models import checked_module
 from continual_crust.selection.noise_share import NoiseEstimate
@@ -200,7 +201,8 @@ class ContinualLearner:
         channels, height, width = settings.image_shape if settings.channels else pixels.shape[1:]
         settings = replace(settings, image_scale=float(scale or 0), channels=channels, height=height, width=width)
         check_shape(pixels, settings.image_shape)
-        names = [f"image {number}" for number in range(len(pixels))] if names is None else [*map(str, names)]
+        names = [f"image {number}" for number in range(len(pixels))] if names is None else names
+        names = [readable(str(name)) for name in names]
         if len(names) != len(pixels):
             raise InputError(f"there are {len(pixels)} images but {len(names)} names; give one name for each image.")
         digests = np.stack([digest_of(image) for image in pixels])
@@ -261,7 +263,8 @@ class ContinualLearner:
         path
             The folder.
         overwrite
-            Save there even if another learner is in it, or this one, taught more since. By default both are left alone.
+            Save there even if another learner is in it, or this one, taught more since or being taught. By default all
+            these are left alone.
         """
         core, _ = self._fitted()
         folder, place = StateFolder(Path(path)), Path(path).resolve()
@@ -270,6 +273,8 @@ class ContinualLearner:
             if folder.exists() and not overwrite and (home != place or folder.newest().number != number):
                 what = "has changed since this one was loaded or saved there" if home == place else "is another one"
                 raise InputError(f"the learner in {path} {what}; load it, save to another folder, or use overwrite.")
+            if (lesson := folder.unfinished()) and not overwrite:
+                raise InputError(f"{lesson} {NOT_ENDED}, or use overwrite to give it up.")
             self._home = place, folder.write(core.files()).number
 
     @classmethod

@@ -48,6 +48,18 @@ def lost_to_the_form(paths: Sequence[Path], form: Form) -> list[str]:
     return notes
 
 
+def filled_up(paths: Sequence[Path], form: Form) -> list[str]:
+    """Of images that are smaller than what is cut out of them, by what a few dozen of them say."""
+    some = survey(paths[:: -(-len(paths) // 50) or 1]) if form.crop else []
+    if not any(header.width < form.width or header.height < form.height for header in some):
+        return []
+    return [
+        f"some images are smaller than the {form.width}×{form.height} pixels that this learner cuts out, and get a "
+        "black border, which may give their class away; enlarge them, or start another STATE with a smaller "
+        "--image-size."
+    ]
+
+
 def nearly_flat(images: Rows) -> list[str]:
     """Of images in which hardly anything can be seen, by what a few dozen of them say."""
     # One at a time: they may be large.

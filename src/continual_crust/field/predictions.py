@@ -11,7 +11,7 @@ from continual_crust.errors import InputError
 from continual_crust.field.folder import CHUNK, Form, Skipped, files_under, shown
 from continual_crust.field.inputs import Label
 from continual_crust.field.learner import ContinualLearner
-from continual_crust.field.notes import lost_to_the_form, only_the_first
+from continual_crust.field.notes import filled_up, lost_to_the_form, only_the_first
 from continual_crust.field.state import StateFolder
 from continual_crust.progress import OnProgress
 
@@ -45,7 +45,8 @@ def predictions(
         part = files[start : start + CHUNK]
         good = [(path, image) for path in part if (image := _image(form, path, skipped, several)) is not None]
         if good and not told:
-            for note in lost_to_the_form([path for path, _ in good], form):
+            paths_read = [path for path, _ in good]
+            for note in lost_to_the_form(paths_read, form) + filled_up(paths_read, form):
                 warn(note)
             told = True
         if good:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.field.core import FieldLearner, Incoming
-from continual_crust.field.folder import Form, class_name, image_files
+from continual_crust.field.folder import Form, class_name, image_files, in_folder_called
 from continual_crust.field.inputs import Label
 from continual_crust.field.review_file import Mark
 from continual_crust.field.rows import ArrayRows
@@ -55,6 +55,8 @@ class Review:
         index = self._class(mark.label, mark)
         seen, row = self._record(index), self._row(index, mark)
         target = index if mark.new_label is None else self._target(mark.new_label, mark)
+        if mark.mark == OTHER and target == index:
+            raise InputError(f"{mark.where} moves {mark.file} to the class it is in; mend or remove the line.")
         if mark.mark != WRONG:
             said, before = self._said.setdefault(seen.digest[row].tobytes(), (target, mark))
             if said != target:
@@ -159,7 +161,8 @@ class Review:
                 if about["source"] is not None:
                     files = image_files(Path(about["source"]), about["label"])
                     folders[batch] = {file.name: file.path for file in files}
-        path = folders[batch].get(seen.files[row])
+        name = seen.files[row]
+        path = folders[batch].get(name) or folders[batch].get(in_folder_called(self._learner.labels[index], name))
         if path is None:
             return None
         try:
@@ -182,7 +185,8 @@ class Review:
         if name not in self._names and not mark.may_be_new:
             unknown = unknown_name("class", name, self._names)
             raise InputError(f"{mark.where}: {unknown} If it is a new class, mark it as 'new' instead of 'other'.")
-        name = name if name in self._names else class_name(name)
+        if name not in self._names:
+            name = str(self._learner.label_called(class_name(name)))  # where classes are numbers, 07 is 7
         return self._names.get(name, name)
 
     def _make(self, name: str) -> int:

@@ -150,10 +150,11 @@ def _share(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _identity(generation: Generation, records: Sequence[Seen]) -> str:
-    """Records only grow, so what the first lesson brought of the first class stays as it is."""
-    first = records[0] if records else Seen.nothing()
-    digests = first.digest[first.batch == first.batch[:1]].tobytes().hex()
-    return _hexdigest(json.dumps([generation.manifest["settings"], digests], sort_keys=True))[:16]
+    """Of what stays: the first image of all, and how many came with it. Reviews add to the records of a batch."""
+    settings = {**generation.manifest["settings"], "image_scale": None}  # which comes with the first fractions
+    first = (records[0] if records else Seen.nothing()).digest[:1].tobytes().hex()
+    counts = [[batch.get("images"), batch.get("skipped")] for batch in generation.manifest["batches"][:1]]
+    return _hexdigest(json.dumps([settings, first, counts], sort_keys=True))[:16]
 
 
 def _hexdigest(text: str) -> str:

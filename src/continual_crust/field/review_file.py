@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from continual_crust.errors import InputError, unknown_name
-from continual_crust.field.folder import class_name
 from continual_crust.field.seen import MARKS, OTHER
 
 COLUMNS = ("file", "class", "mark", "new_class")
@@ -57,8 +56,8 @@ def parse_review(text: str, where: str) -> list[Mark]:
     >>> parse_review("file,class,mark,new_class\\n1.png,cat,other,dog\\n", "here")
     [Mark(file='1.png', label='cat', mark=3, new_label='dog', where='here, line 2', may_be_new=False)]
     """
-    # Spreadsheets of countries that write 0,5 separate values by semicolons.
-    separator = ";" if text.startswith(";".join(COLUMNS)) else ","
+    # Spreadsheets of countries that write 0,5 separate values by semicolons, and some save tabs.
+    separator = next((mark for mark in ";\t" if mark in text.partition("\n")[0]), ",")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
     marks: dict[tuple[str, str], Mark] = {}
     try:
@@ -69,7 +68,7 @@ def parse_review(text: str, where: str) -> list[Mark]:
                 "write these columns yourself."
             )
         for row in reader:
-            if row:
+            if any(row):  # a spreadsheet leaves separators where a line was emptied
                 mark = _mark(row, f"{where}, line {reader.line_num}")
                 before = marks.setdefault((mark.label, mark.file), mark)
                 if (before.mark, before.new_label) != (mark.mark, mark.new_label):
@@ -90,6 +89,4 @@ def _mark(row: list[str], where: str) -> Mark:
     if moves != bool(new_label.strip()):
         needs = "needs the class it belongs to" if moves else "takes no new class"
         raise InputError(f"{where}: mark '{word}' {needs}; mend or remove the line.")
-    if moves and class_name(new_label) == class_name(label):
-        raise InputError(f"{where} moves {file} to the class it is in; mend or remove the line.")
     return Mark(file, label, words[word], new_label or None, where, word == NEW)

@@ -30,8 +30,9 @@
 
   const asEntry = (id) => {
     const mark = marks[id], name = data.names[id], to = mark - OTHER;
-    if (mark >= OTHER) return [name, to < classes.length ? "other" : "new", called[to]];
-    return [name, mark === RIGHT ? "right" : "wrong"];
+    const [word, target] = mark >= OTHER ? [to < classes.length ? "other" : "new", called[to]]
+      : [mark === RIGHT ? "right" : "wrong", ""];
+    return [name, word, target, data.print[id]];
   };
 
   /** Marks in a stored text; anything else in it is passed over. This page may not know the image or its new class. */
@@ -41,11 +42,13 @@
     try { entries = JSON.parse(text); } catch { /* not ours */ }
     if (!Array.isArray(entries)) return [];
     return entries.filter(Array.isArray).map((entry) => {
-      const [name, word, target] = entry, id = idOf.get(`${label} ${name}`);
+      const [name, word, target, print] = entry, id = idOf.get(`${label} ${name}`);
       const to = word === "new" && typeof target === "string" ? named(target) : classOf.get(target);
       const moved = to === undefined || to === Number(label) ? NONE : OTHER + to;
       const mark = ["other", "new"].includes(word) ? moved : { right: RIGHT, wrong: WRONG }[word] || NONE;
-      return { entry, id, mark, known: id !== undefined && mark !== NONE };
+      // After an undo, another image may have come in the place of the one that was meant.
+      const meant = id !== undefined && (print === undefined || print === data.print[id]);
+      return { entry, id, mark, known: meant && mark !== NONE };
     });
   };
 
@@ -637,7 +640,7 @@
     const lines = ["file,class,mark,new_class"];
     for (let id = 0; id < count; id += 1) {
       if (marks[id] === NONE) continue;
-      const [name, word, target = ""] = asEntry(id);
+      const [name, word, target] = asEntry(id);
       lines.push([quoted(name), quoted(classes[data.label[id]].name), word, target && quoted(target)].join(","));
     }
     return `${lines.join("\r\n")}\r\n`;

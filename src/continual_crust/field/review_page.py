@@ -12,6 +12,7 @@ import base64
 import hashlib
 import json
 import shlex
+import zlib
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
@@ -28,6 +29,8 @@ from continual_crust.writing import write_atomically
 MOST = 20_000
 """Images on one page, unless told otherwise."""
 TITLE = "continual-crust: review"
+PRINTS = 1_000
+"""So many fingerprints of images there are: enough to tell, in a browser, that another image has taken a name."""
 
 
 def write_review_page(generation: Generation, state: Path, page: Path, most: int = MOST) -> ReviewData:
@@ -178,6 +181,7 @@ def _for_script(data: ReviewData, sheets: Sheets, state: str) -> dict[str, Any]:
         "probability": _short(data.other_probability.tolist()),
         "mark": data.mark.tolist(),
         "moved": data.moved.tolist(),
+        "print": [zlib.crc32(thumbnail) % PRINTS for thumbnail in data.thumbnails],
         "sheet": {
             "width": sheets.width,
             "height": sheets.height,

@@ -36,10 +36,12 @@ from continual_crust.field.folder import (
     form_of,
     given_name,
     image_files,
+    in_folder_called,
     readable,
     shown,
     stray_images,
 )
+from continual_crust.field.generation import Generation
 from continual_crust.field.inputs import Label
 from continual_crust.field.reports import ClassReport
 from continual_crust.field.review import Review
@@ -127,6 +129,7 @@ class Session:
                 )
             good = decoded.good
             notes += notes_of.nearly_flat(decoded)
+            notes += notes_of.filled_up([file.path for file in good], form)
             notes += notes_of.only_the_first(len(decoded.several & {file.path for file in good}))
             notes += notes_of.nearly_known_names(learner, named)
             if label is not None:
@@ -175,9 +178,10 @@ class Session:
         notes += notes_of.second_thoughts(learner) + notes_of.nothing_to_compare_with(learner)
         return Outcome(reports, known, skipped, notes=notes)
 
-    def check_folder(self, folder: Path, label: str | None, asked: Mapping[str, Any], image_size: int | None) -> None:
-        """Refuse what :meth:`learn_folder` would refuse without looking at an image."""
-        self._files(folder, label, image_size)
+    def check(self, folder: Path | None, label: str | None, asked: Mapping[str, Any], image_size: int | None) -> None:
+        """Refuse what :meth:`learn_folder` would refuse without looking at an image, where there is no folder too."""
+        if folder is not None:
+            self._files(folder, label, image_size)
         self._learner(asked, image_size)
 
     def apply_review(self, file: Path) -> Outcome:
@@ -212,6 +216,13 @@ class Session:
             notes += self._given_up("")
             self.state.write(learner.files())
         return notes
+
+    def undo(self) -> tuple[Generation, Generation, list[str]]:
+        """Take back the last step; returns the generation before, the one after, and what else is to be said."""
+        self.state.newest()  # says so where there is no learner
+        with self.state.locked(), self._workplace():
+            notes = self._given_up("")
+            return *self.state.undo(), notes
 
     def _files(self, folder: Path, label: str | None, image_size: int | None) -> list[ImageFile]:
         """The files to learn, before any of them is opened."""
@@ -293,10 +304,11 @@ def _moved_here(
     new = str(folder.resolve())
     away = {at: Path(batch["source"]) for at, batch in enumerate(learner.batches) if batch["source"] not in (None, new)}
     images, found_here = Counter[int](), dict[int, list[Path]]()
-    for seen in learner.seen:
+    for label, seen in zip(learner.labels, learner.seen, strict=True):
         for row in np.flatnonzero(np.isin(seen.batch, [*away])).tolist():
             images[int(seen.batch[row])] += 1
-            if path := here.get((seen.files[row], seen.digest[row].tobytes())):
+            name, digest = seen.files[row], seen.digest[row].tobytes()
+            if path := here.get((name, digest)) or here.get((in_folder_called(label, name), digest)):
                 found_here.setdefault(int(seen.batch[row]), []).append(path)
     found = {
         at

@@ -192,23 +192,20 @@ class StateFolder:
     def undo(self) -> tuple[Generation, Generation]:
         """Make the generation before the newest the newest again, by writing it once more; returns both.
 
-        The one that is taken back is the one before then, so undoing twice changes nothing.
+        The caller holds the lock. The one that is taken back is the one before then, so undoing twice changes nothing.
         """
-        with self.locked():
-            newest = self.newest()
-            older = [number for number in self.numbers() if number < newest.number]
-            if not older and newest.passed_over:
-                raise InputError(f"{newest.passed_over[0]}; the learner is as it was before that already.")
-            if not older:
-                raise InputError(f"there is nothing to go back to in {self.path}: this is all it ever learned.")
-            try:
-                before = Generation.read(self._place(older[-1]))
-                files = before.files()
-            except Damaged as error:
-                raise InputError(
-                    f"generation {older[-1]} in {self.path} is damaged ({error}); stayed as it is."
-                ) from None
-            return newest, self.write(files)
+        newest = self.newest()
+        older = [number for number in self.numbers() if number < newest.number]
+        if not older and newest.passed_over:
+            raise InputError(f"{newest.passed_over[0]}; the learner is as it was before that already.")
+        if not older:
+            raise InputError(f"there is nothing to go back to in {self.path}: this is all it ever learned.")
+        try:
+            before = Generation.read(self._place(older[-1]))
+            files = before.files()
+        except Damaged as error:
+            raise InputError(f"generation {older[-1]} in {self.path} is damaged ({error}); stayed as it is.") from None
+        return newest, self.write(files)
 
     def _place(self, number: int) -> Path:
         return self.path / "generations" / f"{number:06d}"
