@@ -306,6 +306,44 @@ def test_an_address_where_no_ray_answers_is_told_at_once(scheme: str, folder: St
         assert time.monotonic() - start < 10
 
 
+OWN_PROGRAM = """\
+from continual_crust.cli import main
+from continual_crust.selection.selectors import SELECTORS
+from continual_crust.strategies import STRATEGIES, Replay
+
+class Mine(Replay):
+    name = "mine"
+    summary = "Replay under another name"
+
+STRATEGIES["mine"] = Mine
+SELECTORS["first"] = SELECTORS["herding"]
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the [ray] extra is not installed")
+def test_ray_knows_the_parts_of_the_program_that_started_the_study(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(OWN_PROGRAM)
+    (tmp_path / "own.yaml").write_text(
+        SMALL.replace("[replay, crust]", "[mine, {method: crust, selector: {name: first}}]").replace("2\n", "1\n", 1)
+    )
+    command = [sys.executable, "program.py", "study", "run", "own.yaml", "--engine", "ray", "--device", "cpu"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180)
+    assert "2 done now, 0 done elsewhere, 0 failed" in ran.stdout, ran.stdout + ran.stderr
+
+
+def test_a_program_that_a_node_does_not_have_is_told(folder: StudyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = next(iter(folder.study.runs()))
+    monkeypatch.setattr(engines, "STRATEGIES", {})
+    program = {"init_main_from_path": str(folder.path / "program.py")}
+    event = engines._attempt_on_ray(config, Workplace(folder.path, device="cpu"), Queue(), program)
+    assert event.kind == "failed"
+    assert event.problem.startswith("the program that the study was started with cannot be imported where Ray runs it")
+    assert "program.py" in event.problem
+
+
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the [ray] extra is not installed")
 def test_ray_gives_the_same_results_and_survives_a_killed_worker(folder: StudyFolder, reference) -> None:
     """A real Ray on loopback. One worker is killed while it works; Ray tries again, from the last experience."""
