@@ -295,14 +295,44 @@ def test_what_this_machine_will_never_have_is_refused_and_not_waited_for(folder:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the [ray] extra is not installed")
+@pytest.mark.parametrize(
+    ("address", "asked", "told"),
+    [
+        (None, "local", "cannot start Ray on this machine (no room); mend that, or use --engine local."),
+        ("head", "head", "cannot reach Ray at head (no room); is it running, and should RAY_AUTH_MODE be token?"),
+    ],
+)
+def test_without_an_address_no_ray_of_others_is_joined(
+    address: str | None, asked: str, told: str, folder: StudyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    def init(address: str, **_: object) -> None:
+        assert address == asked
+        raise RuntimeError("no room")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(InputError) as error:
+        list(ray_engine(address)(list(folder.study.runs()), Workplace(folder.path, device="cpu")))
+    assert str(error.value) == told
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the [ray] extra is not installed")
 @pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_an_address_where_no_ray_answers_is_told_at_once(scheme: str, folder: StudyFolder) -> None:
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_an_address_where_no_ray_answers_is_told_at_once(
+    scheme: str, by_environment: bool, folder: StudyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.socket() as nobody:  # bound and not listening, so that nobody else gets its port
         nobody.bind(("127.0.0.1", 0))
         address = f"{scheme}127.0.0.1:{nobody.getsockname()[1]}"
+        if by_environment:
+            monkeypatch.setenv("RAY_ADDRESS", address)
+        engine = ray_engine(None if by_environment else address, 1, 0, 0)
         start = time.monotonic()
         with pytest.raises(InputError, match=f"cannot reach Ray at {address} .*refused.*; is it running"):
-            list(ray_engine(address, 1, 0, 0)(list(folder.study.runs()), Workplace(folder.path, device="cpu")))
+            list(engine(list(folder.study.runs()), Workplace(folder.path, device="cpu")))
         assert time.monotonic() - start < 10
 
 

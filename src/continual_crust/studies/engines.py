@@ -251,10 +251,11 @@ def ray_engine(address: str | None = None, cpus: float = 1, gpus: float = 0, ret
 
     def engine(configs: Sequence[RunConfig], place: Workplace) -> Iterator[Event]:
         started_here = not ray.is_initialized()
+        cluster = address or os.environ.get("RAY_ADDRESS") or None  # which Ray itself would look up
         if started_here:
-            _connect(ray, address)
+            _connect(ray, cluster)
         try:
-            if started_here and address is None and "RAY_ADDRESS" not in os.environ:
+            if started_here and cluster is None:
                 # A cluster may grow to what a run asks for; this machine would keep it waiting for ever.
                 _refuse_more_than(ray.cluster_resources(), cpus, gpus)
             options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": retries, "retry_exceptions": False}
@@ -319,15 +320,20 @@ def _is_known(config: RunConfig) -> bool:
 
 
 def _connect(ray: Any, address: str | None) -> None:
+    what, advice = "start Ray on this machine", "mend that, or use --engine local."
     try:
-        _knock(address)
-        ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
+        if address is not None:
+            what, advice = f"reach Ray at {address}", "is it running?"
+            _knock(address)
+            advice = "is it running, and should RAY_AUTH_MODE be token?"
+        # Without an address Ray would join whatever Ray of anybody's runs here, if one does.
+        ray.init(address=address or "local", log_to_driver=False, include_dashboard=None if address else False)
     except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"cannot reach Ray at {address} ({str(error).splitlines()[0]}); is it running?") from None
+        raise InputError(f"cannot {what} ({str(error).splitlines()[0]}); {advice}") from None
 
 
-def _knock(address: str | None) -> None:
+def _knock(address: str) -> None:
     """Open a connection to HOST:PORT and close it: where nobody answers, Ray itself tries for many minutes."""
-    host, _, port = (address or "").rpartition("/")[2].rpartition(":")
+    host, _, port = address.rpartition("/")[2].rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
