@@ -193,6 +193,23 @@ def test_a_row_whose_memory_is_chosen_otherwise_is_beside_nothing_of_the_papers(
     assert compared["CRUST (facility_location, learning_rate 0.0007)"]
 
 
+ARROWED = """id: mine
+title: Mine
+table: main_label_0.5
+datasets: [mnist, fashionmnist]
+methods: [replay, {method: replay, selector: {name: herding}}, crust, cosine_crust]
+noise: {kind: label, levels: [0.5]}
+seeds: 1
+"""
+
+
+def test_a_row_whose_memory_is_chosen_otherwise_has_no_arrow_of_the_papers(tmp_path):
+    accuracy = comparisons(grid_of(finished_study(tmp_path / "mine", ARROWED)))[0]
+    assert isinstance(accuracy, Comparison)
+    assert accuracy.papers["Replay"] == "better"
+    assert "Replay (memory by herding)" not in accuracy.papers
+
+
 def test_a_row_says_every_field_that_tells_it_from_others(study):
     for memory in (10, 20):
         for noise in ("none", "label:0.4"):
