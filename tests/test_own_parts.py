@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
 import textwrap
@@ -209,6 +210,30 @@ def test_a_selector_of_ones_own_keeps_to_the_budget(
     monkeypatch.setitem(SELECTORS, "own", lambda *_: found)  # type: ignore[arg-type, return-value]
     with pytest.raises(InputError, match=f"the selector 'own' {told}"):
         strategy_named("crust")(flat(), QUICK, "own").learn(Stream(few_digits)[0])
+
+
+@pytest.mark.parametrize(("name", "selector"), [("cosine_crust", None), ("sift", "reservoir"), ("replay", "crust")])
+def test_a_program_that_computes_in_double_precision_changes_nothing(
+    name: str, selector: str | None, few_digits: Dataset
+) -> None:
+    model = flat()
+
+    def learned() -> tuple[Tensor, Tensor]:
+        learner = strategy_named(name)(copy.deepcopy(model), QUICK, selector)
+        for experience in Stream(few_digits, "salt_and_pepper:0.5"):
+            learner.learn(experience)
+        remembered = learner.remembered()
+        assert remembered is not None
+        assert remembered.weights.dtype is torch.float32
+        return learner.predict_logits(few_digits.test_images), remembered.ids
+
+    usual = learned()
+    torch.set_default_dtype(torch.float64)
+    try:
+        double = learned()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(map(torch.equal, usual, double))
 
 
 def test_the_examples_for_contributors_work_outside_the_package(

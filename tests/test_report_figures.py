@@ -22,6 +22,7 @@ from continual_crust.report.figures import accuracy_matrix, accuracy_over_experi
 from continual_crust.report.run_figures import write_run_figures
 from continual_crust.report.styles import WRONG, style_of
 from continual_crust.report.tables import percent, summary_table
+from continual_crust.strategies import STRATEGIES
 from continual_crust.studies.memory import memory_by_class
 from continual_crust.studies.result import RunResult
 from continual_crust.studies.run import FinishedRun
@@ -102,6 +103,11 @@ def test_each_method_has_one_colour_in_all_figures_and_none_is_red():
 def test_an_unknown_method_keeps_its_name_and_style():
     assert style_of("mine").label == "mine"
     assert style_of("mine") == style_of("mine")
+
+
+def test_an_unknown_method_has_the_colour_of_no_known_one():
+    known = {style_of(method).colour for method in STRATEGIES}
+    assert known.isdisjoint(style_of(f"method {number}").colour for number in range(100))
 
 
 def test_purity_shows_every_seed_the_mean_and_random_choice():

@@ -181,6 +181,35 @@ def test_a_row_with_another_memory_is_beside_nothing_of_the_papers(tmp_path):
     assert any(grid.summary(replay, column, ACCURACY).paper is not None for column in grid.columns)
 
 
+def test_a_row_whose_memory_is_chosen_otherwise_is_beside_nothing_of_the_papers(tmp_path):
+    study = write_study(tmp_path / "mine", find_study("mnist_label_100")[1])
+    grid = grid_of(study)
+    compared = {
+        row.label: any(grid.summary(row, column, ACCURACY).paper is not None for column in grid.columns)
+        for row in grid.rows
+    }
+    assert not compared["CRUST (memory by random, learning_rate 0.005)"]
+    assert compared["CRUST (learning_rate 0.0007)"]
+    assert compared["CRUST (facility_location, learning_rate 0.0007)"]
+
+
+ARROWED = """id: mine
+title: Mine
+table: main_label_0.5
+datasets: [mnist, fashionmnist]
+methods: [replay, {method: replay, selector: {name: herding}}, crust, cosine_crust]
+noise: {kind: label, levels: [0.5]}
+seeds: 1
+"""
+
+
+def test_a_row_whose_memory_is_chosen_otherwise_has_no_arrow_of_the_papers(tmp_path):
+    accuracy = comparisons(grid_of(finished_study(tmp_path / "mine", ARROWED)))[0]
+    assert isinstance(accuracy, Comparison)
+    assert accuracy.papers["Replay"] == "better"
+    assert "Replay (memory by herding)" not in accuracy.papers
+
+
 def test_a_row_says_every_field_that_tells_it_from_others(study):
     for memory in (10, 20):
         for noise in ("none", "label:0.4"):

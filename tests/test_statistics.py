@@ -149,6 +149,14 @@ def test_without_scikit_posthocs_it_says_what_to_install(monkeypatch):
     assert friedman(main_table("accuracy")).p_value < 0.001
 
 
+def test_means_of_the_same_numbers_in_another_order_share_their_rank():
+    forth, back = mean_and_std([0.1, 0.2, 0.3])[0], mean_and_std([0.3, 0.2, 0.1])[0]
+    assert forth != back
+    table = pd.DataFrame({"forth": [forth, 0.1], "back": [back, 0.2], "best": [0.5, 0.5]})
+    assert average_ranks(table).to_dict() == {"forth": 2.75, "back": 2.25, "best": 1.0}
+    assert friedman(table) == friedman(table.replace(back, forth))
+
+
 def test_ranks_start_with_the_best():
     ranks = average_ranks(main_table("accuracy"))
     assert ranks.idxmin() == "joint"

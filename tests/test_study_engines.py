@@ -295,15 +295,83 @@ def test_what_this_machine_will_never_have_is_refused_and_not_waited_for(folder:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the [ray] extra is not installed")
+@pytest.mark.parametrize(
+    ("address", "asked", "told"),
+    [
+        (None, "local", "cannot start Ray on this machine (no room); mend that, or use --engine local."),
+        ("head", "head", "cannot reach Ray at head (no room); is it running, and should RAY_AUTH_MODE be token?"),
+    ],
+)
+def test_without_an_address_no_ray_of_others_is_joined(
+    address: str | None, asked: str, told: str, folder: StudyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    def init(address: str, **_: object) -> None:
+        assert address == asked
+        raise RuntimeError("no room")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(InputError) as error:
+        list(ray_engine(address)(list(folder.study.runs()), Workplace(folder.path, device="cpu")))
+    assert str(error.value) == told
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the [ray] extra is not installed")
 @pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_an_address_where_no_ray_answers_is_told_at_once(scheme: str, folder: StudyFolder) -> None:
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_an_address_where_no_ray_answers_is_told_at_once(
+    scheme: str, by_environment: bool, folder: StudyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.socket() as nobody:  # bound and not listening, so that nobody else gets its port
         nobody.bind(("127.0.0.1", 0))
         address = f"{scheme}127.0.0.1:{nobody.getsockname()[1]}"
+        if by_environment:
+            monkeypatch.setenv("RAY_ADDRESS", address)
+        engine = ray_engine(None if by_environment else address, 1, 0, 0)
         start = time.monotonic()
         with pytest.raises(InputError, match=f"cannot reach Ray at {address} .*refused.*; is it running"):
-            list(ray_engine(address, 1, 0, 0)(list(folder.study.runs()), Workplace(folder.path, device="cpu")))
+            list(engine(list(folder.study.runs()), Workplace(folder.path, device="cpu")))
         assert time.monotonic() - start < 10
+
+
+OWN_PROGRAM = """\
+from continual_crust.cli import main
+from continual_crust.selection.selectors import SELECTORS
+from continual_crust.strategies import STRATEGIES, Replay
+
+class Mine(Replay):
+    name = "mine"
+    summary = "Replay under another name"
+
+STRATEGIES["mine"] = Mine
+SELECTORS["first"] = SELECTORS["herding"]
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the [ray] extra is not installed")
+def test_ray_knows_the_parts_of_the_program_that_started_the_study(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(OWN_PROGRAM)
+    (tmp_path / "own.yaml").write_text(
+        SMALL.replace("[replay, crust]", "[mine, {method: crust, selector: {name: first}}]").replace("2\n", "1\n", 1)
+    )
+    command = [sys.executable, "program.py", "study", "run", "own.yaml", "--engine", "ray", "--device", "cpu"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180)
+    assert "2 done now, 0 done elsewhere, 0 failed" in ran.stdout, ran.stdout + ran.stderr
+
+
+def test_a_program_that_a_node_does_not_have_is_told(folder: StudyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = next(iter(folder.study.runs()))
+    monkeypatch.setattr(engines, "STRATEGIES", {})
+    program = {"init_main_from_path": str(folder.path / "program.py")}
+    event = engines._attempt_on_ray(config, Workplace(folder.path, device="cpu"), Queue(), program)
+    assert event.kind == "failed"
+    assert event.problem.startswith("the program that the study was started with cannot be imported where Ray runs it")
+    assert "program.py" in event.problem
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the [ray] extra is not installed")

@@ -272,6 +272,12 @@ def test_the_documentation_shows_the_measured_tables() -> None:
     assert (results / "theory_digits.md").read_text(encoding="utf-8") == sweeping.markdown(found)
     for table in found:
         assert sweeping.markdown([table]).split("\n\n")[1] in text, table.title
+    posed = dict.fromkeys((row["level"] for row in rows if row["noise"] == "label"), 0)
+    for row in rows:
+        if row["noise"] == "label":
+            posed[row["level"]] += 10 - row["conditions"]["Jacobian error"]["as_written"].get("ill-posed", 0)
+    *most, last = map(str, posed.values())
+    assert f"as stated these are {', '.join(most)} and {last} of the 30" in " ".join(text.split())
 
 
 def test_the_example_of_gradient_descent_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

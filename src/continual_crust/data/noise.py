@@ -125,7 +125,7 @@ def _flip(labels: Tensor, hit: Tensor, classes: int, kind: NoiseKind, generator:
 
 def _salt_and_pepper(image: Tensor, generator: torch.Generator) -> Tensor:
     _, height, width = image.shape
-    touched = torch.rand(height, width, generator=generator) < PERTURBED_PIXELS
+    touched = torch.rand(height, width, dtype=torch.float32, generator=generator) < PERTURBED_PIXELS
     grain = torch.randint(0, 2, (height, width), generator=generator) * 255.0
     blended = (1 - BLEND) * image.float() + BLEND * grain
     return torch.where(touched, blended, image.float()).round().to(torch.uint8)

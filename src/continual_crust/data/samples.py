@@ -42,7 +42,7 @@ class Samples:
             images=images,
             labels=labels,
             ids=torch.arange(len(labels), device=labels.device) if ids is None else ids,
-            weights=torch.ones(len(labels), device=labels.device) if weights is None else weights,
+            weights=torch.ones(len(labels), dtype=torch.float32, device=labels.device) if weights is None else weights,
         )
 
     @classmethod

@@ -21,6 +21,10 @@ Verdict = Literal["better", "worse"] | None
 """How a method stands to another; None where the difference may be luck."""
 
 
+DIGITS = 12
+"""Decimals by which methods are ranked: means of the same numbers in another order differ in their last bits."""
+
+
 class Friedman(NamedTuple):
     """Outcome of a Friedman test."""
 
@@ -69,7 +73,7 @@ def bootstrap_interval(
 
 
 def complete(table: pd.DataFrame) -> pd.DataFrame:
-    """The part of a table that can be ranked.
+    """The part of a table that can be ranked, rounded to `DIGITS`.
 
     First the methods go that have no number at all (joint training cannot forget), then the data sets on which
     one of the others has none.
@@ -79,7 +83,7 @@ def complete(table: pd.DataFrame) -> pd.DataFrame:
     InputError
         If fewer than three methods or two data sets remain.
     """
-    rest = table.astype("float64").dropna(axis="columns", how="all").dropna(axis="index")
+    rest = table.astype("float64").dropna(axis="columns", how="all").dropna(axis="index").round(DIGITS)
     if rest.shape[0] < 2 or rest.shape[1] < 3:
         raise InputError(
             f"a Friedman test needs at least 3 methods that all have a result on the same 2 data sets, and here are "

@@ -65,7 +65,8 @@ def check_takes(model: nn.Module, image_shape: tuple[int, ...]) -> None:
     try:
         with torch.no_grad():
             # Two, as batch normalisation that keeps no statistics cannot work on one.
-            features_and_logits(model, torch.zeros(2, *image_shape, device=next(model.parameters()).device))
+            device = next(model.parameters()).device
+            features_and_logits(model, torch.zeros(2, *image_shape, dtype=torch.float32, device=device))
     except InputError:
         raise
     except Exception as error:  # whatever a person's own network may raise

@@ -143,7 +143,7 @@ class Grid:
         return any(getattr(result, measure.name) is not None for cell in cells for result in self.results(*cell))
 
     def _paper(self, row: Row, column: Column, measure: Measure) -> tuple[float, float] | None:
-        """The paper's number, if this cell is the same experiment: data, noise, method, size of the memory, training.
+        """The paper's number, if this cell is the same experiment: data, noise, method, memory, training.
 
         A study as a whole may train in another way than the paper, and its page says so.
         """
@@ -160,6 +160,8 @@ class Grid:
             return None
         alike = here or [run for runs in ours.values() for run in runs]
         if not all(is_trained_for(self.table.id, run.config, self.shared) for run in alike):
+            return None
+        if any("selector.name" in departures(run.config) for run in alike):  # CRUST with a random memory is no CRUST
             return None
         return self.table.value(row.method, column.noise.level, measure.name, column.dataset)
 

@@ -44,7 +44,7 @@ class Comparison:
     """Conover's against the reference after Holm, by label; empty where the test is not installed."""
     verdicts: Mapping[str, Verdict]
     papers: Mapping[str, str | None] | None
-    """The paper's arrows by method, where it prints some."""
+    """The paper's arrows by label, where it prints some: of rows that stand beside its numbers."""
     left_out: tuple[str, ...]
     note: str = ""
 
@@ -86,7 +86,8 @@ def _compare(grid: Grid, columns: list[Column], measure: Measure) -> Comparison:
             )
     except InputError as error:
         note = str(error)
-    arrows = grid.table.cosine_crust_significantly if grid.table is not None else {}
+    arrows = grid.table.cosine_crust_significantly if grid.table is not None and own else {}
+    beside = [row for row in grid.rows if any(grid.summary(row, column, measure).paper for column in columns)]
     return Comparison(
         title=f"{measure.title}, {noise_words(columns[0].noise)}: {reference} against the others",
         reference=reference,
@@ -99,7 +100,7 @@ def _compare(grid: Grid, columns: list[Column], measure: Measure) -> Comparison:
         ),
         p_values=p_values,
         verdicts=verdicts,
-        papers={method: row.get(measure.name) for method, row in arrows.items()} if arrows and own else None,
+        papers={row.label: arrows.get(row.method, {}).get(measure.name) for row in beside} if arrows else None,
         left_out=(
             *(str(label) for label in means.columns if label not in rest.columns),
             *(str(name) for name in means.index if name not in rest.index),

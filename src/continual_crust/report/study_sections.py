@@ -110,7 +110,7 @@ def significance_section(comparisons: Sequence[Comparison | str], pictures: Sequ
             p_value = comparison.p_values.get(name)
             cells = [f"{rank:.2f}", "" if p_value is None else _p(p_value), ARROWS[comparison.verdicts.get(name)]]
             if comparison.papers is not None:
-                cells.append(ARROWS.get(comparison.papers.get(comparison.methods[name]), ""))
+                cells.append(ARROWS.get(comparison.papers.get(name), ""))
             rows.append((_method(comparison.methods[name], name), [f"<td>{text(cell)}</td>" for cell in cells]))
         headings = ["Method", "Average rank", f"p against {comparison.reference}", "Ours"]
         if comparison.papers is not None:

@@ -35,7 +35,8 @@ _STYLES = {
     "oracle": Style("Oracle", "#5c5c3d", "*"),
     "sift_oracle": Style("Sift's oracle", "#332288", "d"),
 }
-_SPARE_COLOURS = ("#999933", "#332288", "#117733", "#6699cc", "#aa4499", "#5c5c3d", "#44aa99")
+# For methods of one's own. None of ours has these colours: tables tell methods apart by colour alone.
+_SPARE_COLOURS = ("#117733", "#aa4499", "#882255", "#1f6f78", "#9a7fd1", "#b8a46a", "#7fbf1f")
 _SPARE_MARKERS = ("h", "d", "*", "8", "^")
 
 

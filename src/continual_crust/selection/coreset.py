@@ -57,7 +57,7 @@ def generator_or_fixed(generator: torch.Generator | None) -> torch.Generator:
 
 def coreset_of(points: Points, indices: Tensor, gains: Tensor) -> Coreset:
     """Complete a choice with its weights: every point counts for the chosen point nearest to it."""
-    weights = torch.zeros(len(indices), device=device_of(points))
+    weights = torch.zeros(len(indices), dtype=torch.float32, device=device_of(points))
     if len(indices):
         chosen = points[indices]
         for rows in blocks(len(points), len(indices), device_of(points)):

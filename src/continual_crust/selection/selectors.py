@@ -119,7 +119,7 @@ def _reservoir(config: SelectorConfig, candidates: Candidates, size: int, genera
     """Vitter's algorithm R over the samples in their order: uniform too, but able to run on an endless stream."""
     size = checked_size(size, candidates.labels)
     held = list(range(size))
-    draws = torch.rand(len(candidates), generator=generator).tolist()
+    draws = torch.rand(len(candidates), dtype=torch.float32, generator=generator).tolist()
     for position in range(size, len(candidates)):
         place = int(draws[position] * (position + 1))
         if place < size:
@@ -130,7 +130,7 @@ def _reservoir(config: SelectorConfig, candidates: Candidates, size: int, genera
 def _unweighted(indices: Tensor, candidates: Candidates) -> Coreset:
     """A choice that knows of no geometry: every sample stands for equally many."""
     size, device = len(indices), candidates.labels.device
-    weights = torch.full((size,), len(candidates) / max(size, 1), device=device)
+    weights = torch.full((size,), len(candidates) / max(size, 1), dtype=torch.float32, device=device)
     return Coreset(indices.to(device), weights, gains=torch.ones(size, dtype=torch.float64, device=device))
 
 

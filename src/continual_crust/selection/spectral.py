@@ -225,7 +225,7 @@ def _nearest_centres(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor, T
 
 def _spread_centres(points: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
     """k-means++ for all starts: each further centre is drawn in proportion to its squared distance to those before."""
-    draws = torch.rand(clusters, RESTARTS, generator=generator).to(points)
+    draws = torch.rand(clusters, RESTARTS, dtype=torch.float32, generator=generator).to(points)
     latest = points[(draws[0] * len(points)).long().clamp_(max=len(points) - 1)]
     centres = [latest]
     squares = torch.full((RESTARTS, len(points)), torch.inf, device=points.device, dtype=points.dtype)

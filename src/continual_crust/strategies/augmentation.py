@@ -31,7 +31,8 @@ def moved(samples: Samples, most: float, mirror: bool, generator: torch.Generato
     count, (height, width) = len(images), images.shape[-2:]
     rows, columns = (_places(size, round(most * size), count, generator) for size in (height, width))
     if mirror:
-        columns = torch.where(torch.rand(count, 1, generator=generator) < 0.5, columns.flip(1), columns)
+        mirrored = torch.rand(count, 1, dtype=torch.float32, generator=generator) < 0.5
+        columns = torch.where(mirrored, columns.flip(1), columns)
     rows, columns = rows.to(images.device), columns.to(images.device)
     pixels = torch.empty_like(images, memory_format=torch.contiguous_format)
     # The places that pixels come from take eight times the memory of the pixels.
@@ -59,8 +60,8 @@ def mixed(samples: Samples, generator: torch.Generator) -> Samples:
     """
     count, device = len(samples), samples.images.device
     others = samples[torch.randperm(count, generator=generator).to(device)]
-    part = 0.5 + torch.rand(count, generator=generator) / 2
-    keeps_label = (torch.rand(count, generator=generator) < part).to(device)
+    part = 0.5 + torch.rand(count, dtype=torch.float32, generator=generator) / 2
+    keeps_label = (torch.rand(count, dtype=torch.float32, generator=generator) < part).to(device)
     part = part.to(device).view(-1, 1, 1, 1)
     images = samples.images * part + others.images * (1 - part)
     labels = torch.where(keeps_label, samples.labels, others.labels)

@@ -3,12 +3,12 @@
 The memory M holds, beside each image and label, the logits z the network gave it when it was stored. With a batch of
 new samples D and an equal batch of M, each step minimises
 
-    L(D)  +  α mean over M of (f(x) - z)²  +  β L(M)        L: cross-entropy
+    L(D)  +  α mean over M and outputs of (f(x) - z)²  +  β L(M)        L: cross-entropy
 
-β = 0 is DER, β > 0 is DER++. Where this differs from the source: memory is filled for each class after its
-experience, as for every other method here, so logits are recorded then, in evaluation mode, and not while training
-goes on (Avalanche does the same); and both terms use the same batch of M where the source draws two, again as
-Avalanche does.
+β = 0 is DER, β > 0 is DER++. Where this differs from the source: its formula adds up over outputs, though its authors'
+own code takes their mean, as here; memory is filled for each class after its experience, as for every other method
+here, so logits are recorded then, in evaluation mode, and not while training goes on (Avalanche does the same); and
+both terms use the same batch of M where the source draws two, again as Avalanche does.
 """
 
 from __future__ import annotations

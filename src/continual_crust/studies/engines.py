@@ -11,15 +11,19 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, Thr
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from multiprocessing import connection
+from multiprocessing import connection, spawn
 from queue import Empty, Queue
 from typing import Any
 
 import torch
 
+from continual_crust.data import SOURCES
 from continual_crust.devices import choose_device
 from continual_crust.errors import InputError, trouble_of_the_machine
+from continual_crust.models import MODELS
 from continual_crust.process_memory import keep_freed_memory
+from continual_crust.selection.selectors import SELECTORS
+from continual_crust.strategies import STRATEGIES
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.gpu_sharing import START_MPS, load_linear_algebra, processes_share
 from continual_crust.studies.study import run_id
@@ -247,16 +251,18 @@ def ray_engine(address: str | None = None, cpus: float = 1, gpus: float = 0, ret
 
     def engine(configs: Sequence[RunConfig], place: Workplace) -> Iterator[Event]:
         started_here = not ray.is_initialized()
+        cluster = address or os.environ.get("RAY_ADDRESS") or None  # which Ray itself would look up
         if started_here:
-            _connect(ray, address)
+            _connect(ray, cluster)
         try:
-            if started_here and address is None and "RAY_ADDRESS" not in os.environ:
+            if started_here and cluster is None:
                 # A cluster may grow to what a run asks for; this machine would keep it waiting for ever.
                 _refuse_more_than(ray.cluster_resources(), cpus, gpus)
             options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": retries, "retry_exceptions": False}
             task = ray.remote(**options)(_attempt_on_ray)
             events = RayQueue(actor_options={"num_cpus": 0})
-            open_tasks = {task.remote(config, place, events): run_id(config) for config in configs}
+            program = _main_program()
+            open_tasks = {task.remote(config, place, events, program): run_id(config) for config in configs}
             while open_tasks:
                 ready, _ = ray.wait(list(open_tasks), timeout=POLL_SECONDS)
                 yield from events.get_nowait_batch(events.qsize())
@@ -283,21 +289,51 @@ def _refuse_more_than(resources: Mapping[str, float], cpus: float, gpus: float) 
             )
 
 
-def _attempt_on_ray(config: RunConfig, place: Workplace, events: Any) -> Event:
+def _attempt_on_ray(
+    config: RunConfig, place: Workplace, events: Any, program: Mapping[str, Any] | None = None
+) -> Event:
     torch.set_num_threads(1)  # Ray would have as many as the run was given CPUs, and other last bits
+    if program and not _is_known(config):
+        try:
+            spawn.prepare(dict(program))
+        except (ImportError, OSError) as error:
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            problem = f"the program that the study was started with cannot be imported where Ray runs it ({why})"
+            return Event(run_id(config), "failed", problem=f"{problem}; put it on storage that all nodes share.")
     return _attempt(config, place, events.put, threading.Event())
 
 
+def _main_program() -> Mapping[str, Any]:
+    """How to import the program that runs here, as processes that it starts do: it may have parts of its own."""
+    told = spawn.get_preparation_data("a run")
+    return {name: value for name, value in told.items() if name.startswith("init_main_from")}
+
+
+def _is_known(config: RunConfig) -> bool:
+    """Whether this process knows all that a run is made of."""
+    return (
+        config.dataset in SOURCES
+        and config.method in STRATEGIES
+        and config.model in MODELS
+        and config.selector.name in SELECTORS
+    )
+
+
 def _connect(ray: Any, address: str | None) -> None:
+    what, advice = "start Ray on this machine", "mend that, or use --engine local."
     try:
-        _knock(address)
-        ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
+        if address is not None:
+            what, advice = f"reach Ray at {address}", "is it running?"
+            _knock(address)
+            advice = "is it running, and should RAY_AUTH_MODE be token?"
+        # Without an address Ray would join whatever Ray of anybody's runs here, if one does.
+        ray.init(address=address or "local", log_to_driver=False, include_dashboard=None if address else False)
     except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"cannot reach Ray at {address} ({str(error).splitlines()[0]}); is it running?") from None
+        raise InputError(f"cannot {what} ({str(error).splitlines()[0]}); {advice}") from None
 
 
-def _knock(address: str | None) -> None:
+def _knock(address: str) -> None:
     """Open a connection to HOST:PORT and close it: where nobody answers, Ray itself tries for many minutes."""
-    host, _, port = (address or "").rpartition("/")[2].rpartition(":")
+    host, _, port = address.rpartition("/")[2].rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
