@@ -394,6 +394,17 @@ def test_moved_images_stand_beside_images_as_they_came_and_the_paper(studies: di
     assert [[0.71, pytest.approx(0.2)], [0.71, pytest.approx(0.7)]] in lines
 
 
+def test_methods_without_memory_have_no_purity(studies: dict[str, Study]) -> None:
+    runs = chosen(studies["main_label_0.5"], "cumulative", "label:0.5") + chosen(
+        studies["main_label_0.5"], "replay", "label:0.5"
+    )
+    text = available_tables(collected(*with_accuracy(runs, 0.5)))["main_label_0.5"]()
+    assert "| Cumulative, restart |" in text
+    purities = text[text.index("| Purity of the memory |") :]
+    assert "| Replay |" in purities
+    assert "Cumulative" not in purities
+
+
 def test_what_was_not_moved_is_no_row_of_moved_images(studies: dict[str, Study]) -> None:
     runs = [config for config in studies["readings_large"].runs() if not config.training.shift]
     assert table(available_tables(collected(*with_accuracy(runs, 0.5)))["moved"]()) == []

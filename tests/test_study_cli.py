@@ -41,6 +41,12 @@ def study_run(monkeypatch: pytest.MonkeyPatch, datasets: str, *arguments: object
     )
 
 
+def test_samples_are_no_runs_to_choose_from(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    assert command(monkeypatch, "study", "run", "figure_samples", "--only", "x", "--shard", "1/2") == 2
+    assert "shows samples and has no runs; leave out --shard and --only." in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
 @pytest.mark.parametrize(
     ("datasets", "arguments", "sentence"),
     [

@@ -99,6 +99,9 @@ def run(
     study, text = find_study(name)
     chosen = _engine(engine, workers, address, cpus, gpus, retries)
     if study.show:
+        of_runs = {"--shard": shard, "--only": only, "--known": known}
+        if unread := [option for option, value in of_runs.items() if value is not None]:
+            raise InputError(f"study {study.id} shows samples and has no runs; leave out {' and '.join(unread)}.")
         _show_samples(study, text, out / study.id, data_root, download)
         return
     if known is not None and known.is_file():

@@ -154,7 +154,7 @@ def _markdown(table: PaperTable, evidence: Evidence, measure: Measure, tells_mis
     rows = list(comparisons(table, evidence, measure))
     if measure is PURITY:
         # Methods without a memory have nothing that could be clean.
-        unremembering = {style_of(method).label for method in WITHOUT_MEMORY}
+        unremembering = {NAMES.get(method, style_of(method).label) for method in WITHOUT_MEMORY}
         rows = [row for row in rows if row[0].method not in unremembering]
     headings = [heading(table, place) for place in places_of(table)]
     cells = [[row[0].method, *(cell.words() for cell in row)] for row in rows]
