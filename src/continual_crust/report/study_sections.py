@@ -91,8 +91,8 @@ def settings_table(study: StudyData) -> str:
     table = _table("Settings", ["Data set", *unusual.values(), *_SETTINGS.values()], rows, "plain")
     warning = (
         '<p><strong class="differs">Not all settings are the paper’s</strong>, see below; cells whose memory has '
-        "another size than the paper’s, that are trained in another way than the rest, or whose classes come in another "
-        "number at a time, are not compared with it.</p>"
+        "another size than the paper’s, that are trained in another way than the rest, or whose classes come in other "
+        "numbers at a time, are not compared with it.</p>"
         if differs
         else ""
     )

@@ -107,6 +107,9 @@ class Network:
     @torch.no_grad()
     def evaluate(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Input and output of the last layer for any number of images, in evaluation mode, without gradients."""
+        if not len(images):  # of which many a network, asked itself, cannot tell the shape of what comes out
+            outputs, inputs = self.head_weight.shape
+            return self.head_weight.new_zeros(0, inputs), self.head_weight.new_zeros(0, outputs)
         was_training = self.model.training
         self.model.eval()
         with repeatable_convolutions():
