@@ -21,7 +21,7 @@ STREAM = {"first_classes": "Classes at first", "classes_per_experience": "Classe
 """Settings of the stream, with headings. Accuracy and forgetting are means over its experiences, so that in another
 number they measure something else."""
 UNLIKE_THE_PAPER = {**UNEXPECTED, **STREAM, "crop": "Cropped", "pretrained": "Pretrained"}
-"""These and whatever else of a run is not the paper's if it is not as usual."""
+"""Settings that make a run another experiment than the paper's where they are not as usual, with headings."""
 
 
 def departures(config: RunConfig) -> dict[str, Any]:
