@@ -49,3 +49,16 @@ def test_a_lone_point_of_the_last_class_has_no_votes_for_it() -> None:
     for_it, against_it = votes(points, torch.tensor([0] * 20 + [3]), voters=10)
     assert (int(for_it[-1]), int(against_it[-1])) == (0, 10)
     assert [found.tolist() for found in votes(points[:1], torch.tensor([2]), voters=10)] == [[0], [0]]
+
+
+def test_distances_have_all_their_digits_whatever_the_program_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    measure = torch.cdist
+    monkeypatch.setattr(torch, "cdist", lambda *a: seen.append(torch.get_float32_matmul_precision()) or measure(*a))
+    torch.set_float32_matmul_precision("medium")
+    try:
+        nearest(torch.zeros(4, 2), 2)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert seen == ["highest"]

@@ -8,12 +8,13 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from continual_crust.errors import InputError
 from continual_crust.models import build_model
 from continual_crust.strategies import network
-from continual_crust.strategies.network import Network
+from continual_crust.strategies.network import Network, may_lie_side_by_side
 
 CPU = torch.device("cpu")
 
@@ -32,6 +33,18 @@ class Odd(nn.Module):
         return out
 
 
+class Functional(nn.Module):
+    """Its pooling is no module, and it flattens by `view`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Conv2d(1, 4, 3), nn.Linear(36, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.head(functional.max_pool2d(self.body(images), 2).view(len(images), -1))
+        return out
+
+
 @pytest.fixture
 def images() -> Tensor:
     return torch.randint(0, 256, (16, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -47,6 +60,11 @@ def gradients(model: nn.Module, images: Tensor) -> tuple[list[Tensor | None], li
         output = plain(images.float())
     output.float().square().mean().backward()
     return [parameter.grad for parameter in model.parameters()], [parameter.grad for parameter in plain.parameters()]
+
+
+def test_networks_that_would_not_repeat_themselves_or_fail_keep_their_order_in_memory() -> None:
+    orders = [may_lie_side_by_side(build_model(name, (1, 8, 8), 10)) for name in ("simple_cnn", "resnet18")]
+    assert [*orders, may_lie_side_by_side(Functional())] == [False, True, False]
 
 
 @pytest.mark.parametrize("name", ["simple_cnn", "resnet18"])

@@ -56,8 +56,53 @@ class Recurrent(nn.Module):
         return self.head(self.rows(images[:, 0])[0][:, -1])
 
 
+class Viewed(nn.Module):
+    """It flattens as many a tutorial does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Conv2d(1, 4, 3)
+        self.head = nn.Linear(144, 4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.body(images).view(len(images), -1))
+
+
 def flat() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
+
+
+def in_order(images: Tensor) -> Tensor:
+    """The same images in the usual layout, which `contiguous` does not bring where there is one channel."""
+    return torch.empty(images.shape, dtype=images.dtype).copy_(images)
+
+
+@pytest.mark.parametrize("method", ["replay", "crust", "icarl", "sift"])
+def test_a_network_is_never_asked_about_no_image(method: str, few_digits: Dataset) -> None:
+    images = in_order(few_digits.train_images)
+    strategy = strategy_named(method)(Viewed(), QUICK)
+    strategy.learn(Experience((0, 1, 2, 3), Samples.of(images, few_digits.train_labels)))
+    assert [len(kept) for kept in strategy.memory.values()] == [10] * 4
+    assert strategy.predict(images[:0]).shape == (0,)
+    assert strategy.predict_logits(images[:0]).shape == (0, 4)
+
+
+def test_a_network_that_cannot_take_images_as_they_lie_in_memory_says_so(few_digits: Dataset) -> None:
+    images = few_digits.train_images.as_strided(few_digits.train_images.shape, (64, 1, 8, 1))
+    with pytest.raises(InputError, match=r"Use .reshape\(...\) instead; give one that can"):
+        strategy_named("replay")(Viewed(), QUICK).learn(
+            Experience((0, 1, 2, 3), Samples.of(images, few_digits.train_labels))
+        )
+
+
+def test_a_learner_is_the_same_however_its_images_lie_in_memory(few_digits: Dataset) -> None:
+    pixels, labels = in_order(few_digits.train_images).numpy(), few_digits.train_labels.numpy()
+    torch.manual_seed(0)
+    model, answers = Viewed(), []
+    for images in (pixels, pixels[:, 0], pixels[:, 0][:, None][labels >= 0], pixels[:, 0, :, :, None].copy()):
+        learner = ContinualLearner(copy.deepcopy(model), memory_per_class=5, phase1_epochs=2, phase2_epochs=1)
+        answers.append(learner.learn(images, labels).predict_proba(images))
+    assert all((answer == answers[0]).all() for answer in answers)
 
 
 def test_a_network_that_does_not_end_in_its_head_is_refused_before_it_is_trained(

@@ -156,6 +156,18 @@ def test_what_the_paper_says_nothing_of_is_told_where_it_is_unusual(tmp_path):
     assert "bfloat16, float32 0, 0.125" in words
 
 
+def test_other_numbers_of_classes_at_a_time_are_told(tmp_path):
+    study = write_study(tmp_path / "study", "id: a\ntitle: b\ntable: mnist_label_300\n")
+    run = config(dataset="mnist", memory=300)
+    write_run(study, run)
+    assert "Classes at" not in page_of(study).words
+    write_run(study, replace(run, seed=1, classes_per_experience=3, crop=True))
+    words = re.sub(r"\s+", " ", page_of(study).words)
+    assert "Not all settings are the paper’s" in words
+    assert "Classes at a time Cropped" in words
+    assert "1, 3 no, yes" in words
+
+
 def test_many_studies_share_a_page_and_no_files(tmp_path):
     for name in ("a", "b"):
         folder = write_study(tmp_path / name, "id: same\ntitle: Same\n")

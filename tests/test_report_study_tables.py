@@ -269,6 +269,17 @@ def test_other_data_noise_or_memory_is_not_compared(tmp_path):
     assert all(grid.summary(*cell, ACCURACY).paper is None for cell in ours)
 
 
+@pytest.mark.parametrize("changes", [{"classes_per_experience": 2}, {"first_classes": 1}])
+def test_classes_that_come_otherwise_than_in_the_paper_are_beside_nothing_of_it(tmp_path, changes):
+    study = write_study(tmp_path / "study", "id: t\ntitle: T\ntable: mnist_label_300\n")
+    run = config(noise="label:0.5", dataset="mnist", memory=300, **changes)
+    write_run(study, run, result_of(run))
+    grid = grid_of(study)
+    papers = {row.method: [grid.summary(row, column, ACCURACY).paper for column in grid.columns] for row in grid.rows}
+    assert set(papers["crust"]) == {None}
+    assert None not in papers["replay"]  # which was not run
+
+
 def test_methods_without_a_memory_are_compared_whatever_its_size(tmp_path):
     study = write_study(tmp_path / "study", "id: t\ntitle: T\ntable: main_label_0.5\n")
     run = config("naive", "label:0.5", dataset="mnist", memory=1)

@@ -310,7 +310,7 @@ def test_options_for_a_data_set_are_its_default_and_can_be_changed() -> None:
     assert [name_of(run) for run in runs] == ["Sift", "Sift", "Sift, without mixed"]
 
 
-def test_what_is_moved_in_a_whole_study_is_told_beside_its_table(tmp_path: Path) -> None:
+def test_what_the_paper_has_otherwise_in_a_whole_study_is_told_beside_its_table(tmp_path: Path) -> None:
     study = tmp_path / "moved.yaml"
     text = f"<!-- table: study {study} -->\n<!-- end of table -->\n"
     told = "All with shift 0.125, mirror, where a method takes it."
@@ -320,6 +320,8 @@ def test_what_is_moved_in_a_whole_study_is_told_beside_its_table(tmp_path: Path)
     filled = with_tables(text, tmp_path / "nothing")
     assert told in filled
     assert "Sift, shift" not in filled  # which moves its images itself, and takes none of it
+    study.write_text(TWO_SIFTS.replace("seeds", "overrides: {classes_per_experience: 2}\nseeds"))
+    assert "All with classes_per_experience 2" in with_tables(text, tmp_path / "nothing")
 
 
 def test_two_meanings_of_one_cell_are_refused(studies: dict[str, Study]) -> None:

@@ -271,3 +271,12 @@ def test_devices() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(InputError, match="sees no CUDA device"):
             choose_device("cuda")
+
+
+def test_data_that_cannot_tell_what_was_learned_is_refused_before_it_is(few_digits: Dataset) -> None:
+    has_test = few_digits.test_labels != 2
+    gap = replace(
+        few_digits, test_images=few_digits.test_images[has_test], test_labels=few_digits.test_labels[has_test]
+    )
+    with pytest.raises(InputError, match="'digits_4' has no test image of class '2'"):
+        execute(QUICK, gap, torch.device("cpu"), observer=lambda *_: pytest.fail("epochs were spent"))

@@ -267,7 +267,8 @@ class FieldLearner:
         settings = self.settings
         if self._module is not None:
             model = copy.deepcopy(self._module)
-            check_takes(model, settings.image_shape)  # before another layer than its head would be made anew
+            # Before another layer than its head would be made anew.
+            check_takes(model, torch.zeros(1, *settings.image_shape, dtype=torch.uint8))
             with_head(model, count, keep=0, seed=settings.seed)
             return model
         name = settings.model_name()

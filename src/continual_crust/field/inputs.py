@@ -106,7 +106,7 @@ def as_bytes(images: Any, scale: float | None, depth: tuple[int, int] = FULL_DEP
             f"images have shape {tuple(array.shape)}; give (n, height, width) or (n, channels, height, width)."
         )
     if array.dtype == np.uint8:
-        return np.ascontiguousarray(array), scale
+        return _in_order(array), scale
     if array.dtype.kind not in "iuf":
         raise InputError(f"images are of type {array.dtype}; give bytes or floating-point numbers.")
     bad = ~np.isfinite(array).all(axis=(1, 2, 3))
@@ -130,7 +130,16 @@ def as_bytes(images: Any, scale: float | None, depth: tuple[int, int] = FULL_DEP
             f"images have values from {span[0]:g} to {span[1]:g}; give bytes from 0 to {LARGEST_BYTE}, or "
             "floating-point numbers from 0 to 1."
         )
-    return np.ascontiguousarray(array.astype(np.uint8)), scale
+    return _in_order(array.astype(np.uint8)), scale
+
+
+def _in_order(array: Bytes) -> Bytes:
+    """The same images, one channel after another in memory however they were given.
+
+    NumPy calls a single channel so whatever its stride, which PyTorch may take for another order: a network would come
+    to other last bits, or could not flatten by `view`.
+    """
+    return np.ascontiguousarray(array).reshape(-1).reshape(array.shape)
 
 
 def check_shape(pixels: Bytes, wanted: tuple[int, int, int]) -> None:

@@ -57,20 +57,25 @@ def checked_output(model: nn.Module, output: object) -> Tensor:
     return output
 
 
-def check_takes(model: nn.Module, image_shape: tuple[int, ...]) -> None:
-    """Refuse a module that cannot compute anything from such images."""
+def check_takes(model: nn.Module, images: Tensor) -> None:
+    """Refuse a module that cannot compute anything from such images.
+
+    Nothing counts about them but their shape and how they lie in memory: many a module flattens by `view`, which cannot
+    take every layout.
+    """
     checked_head(model)
+    # Two, as batch normalisation that keeps no statistics cannot work on one.
+    two = images[[0, 0]] if len(images) else images.new_zeros(2, *images.shape[1:])
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            # Two, as batch normalisation that keeps no statistics cannot work on one.
-            device = next(model.parameters()).device
-            features_and_logits(model, torch.zeros(2, *image_shape, dtype=torch.float32, device=device))
+            features_and_logits(model, two.to(next(model.parameters()).device, torch.float32).zero_())
     except InputError:
         raise
     except Exception as error:  # whatever a person's own network may raise
-        shape, reason = "×".join(map(str, image_shape)), str(error).partition("\n")[0] or type(error).__name__
+        shape = "×".join(map(str, images.shape[1:]))
+        reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
         raise InputError(
             f"the network cannot take images of {shape} (channels, height, width): {reason}; give one that can."
         ) from None

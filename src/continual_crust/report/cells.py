@@ -12,7 +12,13 @@ import pandas as pd
 
 from continual_crust.data.noise import Noise, NoiseKind
 from continual_crust.evaluation.statistics import bootstrap_interval, mean_and_std
-from continual_crust.report.departures import departures, is_trained_for, setting_words, training_departures
+from continual_crust.report.departures import (
+    departures,
+    has_the_papers_stream,
+    is_trained_for,
+    setting_words,
+    training_departures,
+)
 from continual_crust.report.study_data import Run, StudyData
 from continual_crust.report.styles import style_of
 from continual_crust.strategies import STRATEGIES
@@ -143,7 +149,7 @@ class Grid:
         return any(getattr(result, measure.name) is not None for cell in cells for result in self.results(*cell))
 
     def _paper(self, row: Row, column: Column, measure: Measure) -> tuple[float, float] | None:
-        """The paper's number, if this cell is the same experiment: data, noise, method, memory, training.
+        """The paper's number, if this cell is the same experiment: data, noise, classes, method, memory, training.
 
         A study as a whole may train in another way than the paper, and its page says so.
         """
@@ -160,6 +166,8 @@ class Grid:
             return None
         alike = here or [run for runs in ours.values() for run in runs]
         if not all(is_trained_for(self.table.id, run.config, self.shared) for run in alike):
+            return None
+        if not all(has_the_papers_stream(run.config) for run in alike):
             return None
         if any("selector.name" in departures(run.config) for run in alike):  # CRUST with a random memory is no CRUST
             return None

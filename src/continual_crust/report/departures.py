@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import cache
 from typing import Any
 
@@ -16,6 +16,12 @@ from continual_crust.studies.study_file import shipped_studies
 
 UNEXPECTED = {"weighted_loss": "Weighted loss", "shift": "Shift", "mirror": "Mirrored"}
 """Settings of the training of which the paper says nothing, with headings: told also where all of a study have them."""
+
+STREAM = {"first_classes": "Classes at first", "classes_per_experience": "Classes at a time"}
+"""Settings of the stream, with headings. Accuracy and forgetting are means over its experiences, so that in another
+number they measure something else."""
+UNLIKE_THE_PAPER = {**UNEXPECTED, **STREAM, "crop": "Cropped", "pretrained": "Pretrained"}
+"""Settings that make a run another experiment than the paper's where they are not as usual, with headings."""
 
 
 def departures(config: RunConfig) -> dict[str, Any]:
@@ -48,6 +54,12 @@ def is_trained_for(table: str, config: RunConfig, shared: Mapping[str, Any]) -> 
     """Whether a run is trained as usual, or as our own reproduction of this table of the paper trains the method."""
     changed = training_departures(config, shared)
     return not changed or (config.dataset, config.method, changed) in _trained_for(table)
+
+
+def has_the_papers_stream(config: RunConfig) -> bool:
+    """Whether classes come as in the paper: two at first, then one at a time."""
+    usual = {entry.name: entry.default for entry in fields(RunConfig)}
+    return all(getattr(config, name) == usual[name] for name in STREAM)
 
 
 def setting_words(name: str, value: object) -> str:

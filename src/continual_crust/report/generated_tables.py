@@ -16,7 +16,7 @@ from pathlib import Path
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.report.beyond import beyond_table
 from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, noise_words
-from continual_crust.report.departures import UNEXPECTED, setting_words
+from continual_crust.report.departures import UNLIKE_THE_PAPER, setting_words
 from continual_crust.report.evidence import NOT_RUN, Evidence, Place, full_name_of, table_of_what_was_run
 from continual_crust.report.moved import moved_table
 from continual_crust.report.paper_comparison import (
@@ -158,7 +158,7 @@ def _variants(study: Study, evidence: Evidence) -> str:
     for (name, where), configs in groups.items():
         cell = evidence.of(configs)
         rows.append([name, where, *(cell.words(measure) for measure in measures)])
-    changed = {name: study.overrides[name] for name in UNEXPECTED if study.overrides.get(name)}
+    changed = {name: study.overrides[name] for name in UNLIKE_THE_PAPER if study.overrides.get(name)}
     shared = ", ".join(setting_words(f"training.{name}", value) for name, value in changed.items())
     shared = f"All with {shared}, where a method takes it.\n\n" if shared else ""
     places = {where for _, where in groups}

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import Any
 
 from continual_crust.report.cells import Summary, noise_words
-from continual_crust.report.departures import UNEXPECTED
+from continual_crust.report.departures import UNLIKE_THE_PAPER
 from continual_crust.report.markup import text
 from continual_crust.report.significance import Comparison
 from continual_crust.report.study_data import Run, StudyData
 from continual_crust.report.study_tables import MARKS, StudyTable, count, number, ours, papers
 from continual_crust.report.styles import style_of
-from continual_crust.strategies.training import Training
+from continual_crust.studies.config import RunConfig
 from continual_crust.studies.paper import paper_settings
 
 MOST_NAMED = 60
@@ -28,7 +29,7 @@ _SETTINGS = {
     "weight_decay": "Weight decay",
     "batch_size": "Batch",
 }
-_IF_UNUSUAL = {"precision": "Precision", **UNEXPECTED}
+_IF_UNUSUAL = {"precision": "Precision", "image_size": "Image size", **UNLIKE_THE_PAPER}
 
 
 def numbers_section(tables: Sequence[StudyTable]) -> str:
@@ -64,20 +65,20 @@ def settings_table(study: StudyData) -> str:
     if not study.runs:
         return ""
     datasets = dict.fromkeys(run.config.dataset for run in study.runs)
-    usual = Training()
+    usual = RunConfig("digits", "naive", "simple_cnn")
     unusual = {
         name: heading
         for name, heading in _IF_UNUSUAL.items()
-        if any(getattr(run.config.training, name) != getattr(usual, name) for run in study.runs)
+        if any(_setting(run.config, name) != _setting(usual, name) for run in study.runs)
     }
-    differs = study.table is not None and not unusual.keys().isdisjoint(UNEXPECTED)
+    differs = study.table is not None and not unusual.keys().isdisjoint(UNLIKE_THE_PAPER)
     rows = []
     for dataset in datasets:
         configs = [run.config for run in study.runs if run.config.dataset == dataset]
         paper = paper_settings(dataset, configs[0].noise.kind.value) if study.table is not None else None
         cells = []
         for name in (*unusual, *_SETTINGS):  # a narrow window hides what is far right
-            values = {config.model if name == "model" else getattr(config.training, name) for config in configs}
+            values = {_setting(config, name) for config in configs}
             told = ", ".join(sorted(_value(value) for value in values))
             theirs = None if paper is None else getattr(paper, name, None)
             if theirs is not None and values != {theirs}:
@@ -90,7 +91,8 @@ def settings_table(study: StudyData) -> str:
     table = _table("Settings", ["Data set", *unusual.values(), *_SETTINGS.values()], rows, "plain")
     warning = (
         '<p><strong class="differs">Not all settings are the paper’s</strong>, see below; cells whose memory has '
-        "another size than the paper’s, or that are trained in another way than the rest, are not compared with it.</p>"
+        "another size than the paper’s, that are trained in another way than the rest, or whose classes come in other "
+        "numbers at a time, are not compared with it.</p>"
         if differs
         else ""
     )
@@ -235,7 +237,13 @@ def _description(run: Run) -> str:
     return words if run.folder is not None else f"{words} (not begun)"
 
 
+def _setting(config: RunConfig, name: str) -> Any:
+    return getattr(config if hasattr(config, name) else config.training, name)
+
+
 def _value(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "as usual", False: "no", True: "yes"}[value]
     return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 

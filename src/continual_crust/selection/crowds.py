@@ -8,7 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from continual_crust.selection.products import full_precision
 
+
+@full_precision()
 def nearest(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Distances of each point to so many of the nearest, itself and its copies first, and which these are."""
     parts = [torch.cdist(part, points).topk(min(count, len(points)), largest=False) for part in points.split(2048)]

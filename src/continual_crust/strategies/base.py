@@ -199,7 +199,7 @@ class Strategy(ABC):
             raise InputError(f"images are {new} (channels, height, width) and those remembered {old}; resize them.")
         if self.network.mean is None and len(images):
             # Before epochs are spent, and before anything is measured on images that do not fit.
-            check_takes(self.network.model, tuple(images.shape[1:]))
+            check_takes(self.network.model, images)
         before = vars(self) | {"memory": dict(self.memory)}
         # These change in place.
         network, generator = copy.deepcopy(self.network.state()), self._generator.get_state()
@@ -228,7 +228,7 @@ class Strategy(ABC):
             yield
         except RuntimeError as error:
             if trouble_of_the_machine(error) is None:
-                check_takes(self.network.model, tuple(images.shape[1:]))
+                check_takes(self.network.model, images)
             raise
 
     def _check_converged(self) -> None:

@@ -43,9 +43,8 @@ class Network:
         self.model = model.to(device)
         self.device = device
         self.low_precision = precision == "bfloat16"
-        if device.type == "cuda" and not any(isinstance(module, nn.MaxPool2d) for module in model.modules()):
-            # The order in memory that tensor cores want; anything else costs two conversions a layer. Max pooling,
-            # though, would sum its gradients in whatever order its threads finish, and no run could be repeated.
+        if device.type == "cuda" and may_lie_side_by_side(model):
+            # The order in memory that tensor cores want; anything else costs two conversions a layer.
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.mean: Tensor | None = None
         self.std: Tensor | None = None
@@ -107,6 +106,9 @@ class Network:
     @torch.no_grad()
     def evaluate(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Input and output of the last layer for any number of images, in evaluation mode, without gradients."""
+        if not len(images):  # of which many a network, asked itself, cannot tell the shape of what comes out
+            outputs, inputs = self.head_weight.shape
+            return self.head_weight.new_zeros(0, inputs), self.head_weight.new_zeros(0, outputs)
         was_training = self.model.training
         self.model.eval()
         with repeatable_convolutions():
@@ -163,6 +165,17 @@ class Network:
     def _chunk(self, images: Tensor) -> int:
         chunk = max(1, CHUNK_PIXELS // max(1, images.shape[1:].numel()))
         return max(chunk, min(CHUNK_IMAGES, 4 * chunk)) if self.device.type == "cuda" else chunk
+
+
+def may_lie_side_by_side(model: nn.Module) -> bool:
+    """Whether the channels of a pixel may lie side by side in a GPU's memory without anything else changing.
+
+    Max pooling would sum its gradients in whatever order its threads finish, and no run could be repeated. A network
+    of somebody's own may pool by a function, which is not among its modules, or flatten by `view`, which such an order
+    forbids; so it stays as it was given.
+    """
+    is_known = type(model).__module__.partition(".")[0] in ("continual_crust", "torchvision")
+    return is_known and not any(isinstance(module, nn.MaxPool2d) for module in model.modules())
 
 
 class _Lowered(torch.autograd.Function):

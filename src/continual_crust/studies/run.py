@@ -71,6 +71,7 @@ def execute(
         A file in which the run stands after each experience. If it is there already, the run goes on from it, to the
         same end as if it had never stopped.
     """
+    _check_testable(dataset)
     stream = build_stream(config, dataset)
     strategy = build_strategy(config, dataset, device, observer)
     progress = Progress()
@@ -122,6 +123,17 @@ def execute(
         data=dataset.fingerprint,
     )
     return FinishedRun(result, strategy, stream)
+
+
+def _check_testable(dataset: Dataset) -> None:
+    """Refuse data that cannot tell what was learned, before it is: our sources see to it, and anyone's may not."""
+    present = dataset.test_labels.bincount(minlength=dataset.classes)
+    missing = [name for name, count in zip(dataset.class_names, present.tolist(), strict=True) if not count]
+    if missing:
+        raise InputError(
+            f"data set '{dataset.name}' has no test image of class '{missing[0]}', and no accuracy could be told; give "
+            "it one of every class."
+        )
 
 
 def build_strategy(
