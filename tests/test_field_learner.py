@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import os
 import subprocess
 import sys
@@ -541,6 +542,12 @@ def test_one_label_for_all_images(digits: Dataset) -> None:
     assert quick().learn(images, "nought").classes_.tolist() == ["nought"]
     for three in (3, 3.0, np.int64(3), np.array(3), torch.tensor(3)):
         assert images_and_labels(images, three)[1] == [3] * len(images)
+
+
+def test_dark_images_can_be_seen_in_a_review(digits: Dataset) -> None:
+    images, labels = batch(digits, 0, 1)
+    learner = quick(phase1_epochs=1, phase2_epochs=1).learn(images // 16, labels)
+    assert max(np.asarray(Image.open(io.BytesIO(one))).max() for one in learner.seen(0).thumbnails) > 200
 
 
 def test_channels_may_come_last(digits: Dataset) -> None:

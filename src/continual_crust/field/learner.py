@@ -20,7 +20,7 @@ from continual_crust.field.generation import Generation
 from continual_crust.field.inputs import Label, as_bytes, check_shape, deep_images, images_alone, images_and_labels
 from continual_crust.field.reports import ClassCoreset
 from continual_crust.field.rows import ArrayRows
-from continual_crust.field.seen import Seen, digest_of, thumbnail_of
+from continual_crust.field.seen import Seen, digest_of, thumbnails_of
 from continual_crust.field.settings import OWN_MODEL, Settings, selector_settings
 from continual_crust.field.state import NOT_ENDED, StateFolder
 from continual_crust.field.strategy import FieldCrust
@@ -210,7 +210,7 @@ class ContinualLearner:
         if not new:
             return self
         plain, names = [plain[at] for at in new], [names[at] for at in new]
-        thumbnails = [thumbnail_of(pixels[at]) for at in new]
+        thumbnails = thumbnails_of(pixels[new])
         about = {"source": None, "label": None, "skipped": 0}
         with core.transaction():
             core.settings = settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from continual_crust.data.folder import visible
 from continual_crust.data.images import survey, used_depth
+from continual_crust.data.loading import Bytes
 from continual_crust.errors import first_few
 from continual_crust.field.core import FieldLearner
 from continual_crust.field.folder import Form, ImageFile, class_name, shown
@@ -23,6 +24,8 @@ SHOWN = 5
 """Names in a sentence."""
 LEAST_CONTRAST = 1 / 12
 """Images that use a smaller part than this of what a learner sees are nearly flat to it."""
+OTHER_SCALE = 4
+"""Images with so many times the contrast of nearly flat ones that were learned are no others like these."""
 
 ASKED_ABOUT, FEWEST = 200, 8
 """Images of a class on which the learner is asked before it learns them, at most and at least."""
@@ -62,15 +65,40 @@ def filled_up(paths: Sequence[Path], form: Form) -> list[str]:
 
 def nearly_flat(images: Rows) -> list[str]:
     """Of images in which hardly anything can be seen, by what a few dozen of them say."""
-    # One at a time: they may be large.
-    extremes = [images.take(one).aminmax() for one in torch.arange(0, len(images), -(-len(images) // 50)).split(1)]
-    low, high = min(int(pair.min) for pair in extremes), max(int(pair.max) for pair in extremes)
-    if high - low >= LEAST_CONTRAST * 255:
+    low, high = _extremes(images)
+    if not _is_flat(low, high):
         return []
     return [
         f"all images lie between {low} and {high} where 0 is black and 255 white: they are nearly flat, and there is "
         "little to learn from; save them with more contrast, if there is any."
     ]
+
+
+def on_another_scale(kept: Iterable[Bytes], images: Rows) -> list[str]:
+    """Of images as they usually are, where all that a learner keeps is nearly flat: it began with other numbers."""
+    spans = [(int(some.min()), int(some.max())) for some in kept if len(some)]
+    if not spans:
+        return []
+    black, white = min(low for low, _ in spans), max(high for _, high in spans)
+    low, high = _extremes(images)
+    if not _is_flat(black, white) or high - low < OTHER_SCALE * (white - black):
+        return []
+    return [
+        f"images go from {low} to {high} where 0 is black and 255 white, and those that this learner keeps from "
+        f"{black} to {white}: it began with another scale, and what it makes of these means little; give it images "
+        "of its own scale, or start another STATE."
+    ]
+
+
+def _extremes(images: Rows) -> tuple[int, int]:
+    """The darkest and the brightest pixel of a few dozen images."""
+    # One at a time: they may be large.
+    extremes = [images.take(one).aminmax() for one in torch.arange(0, len(images), -(-len(images) // 50)).split(1)]
+    return min(int(pair.min) for pair in extremes), max(int(pair.max) for pair in extremes)
+
+
+def _is_flat(low: int, high: int) -> bool:
+    return high - low < LEAST_CONTRAST * 255
 
 
 def only_the_first(several: int) -> list[str]:

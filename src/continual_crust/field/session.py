@@ -129,6 +129,9 @@ class Session:
                 )
             good = decoded.good
             notes += notes_of.nearly_flat(decoded)
+            memory = {} if learner.strategy is None else learner.strategy.memory
+            kept = [samples.images.cpu().numpy() for samples in memory.values()]
+            notes += notes_of.on_another_scale(kept, decoded)
             notes += notes_of.filled_up([file.path for file in good], form)
             notes += notes_of.only_the_first(len(decoded.several & {file.path for file in good}))
             notes += notes_of.nearly_known_names(learner, named)
