@@ -115,7 +115,7 @@ def test_labels_may_be_texts(digits: Dataset) -> None:
     images, labels = batch(digits, 0, 1)
     learner = quick().learn(images, ["nought" if label == 0 else "one" for label in labels])
     assert set(learner.predict(images)) == {"nought", "one"}
-    with pytest.raises(InputError, match="use one kind for all"):
+    with pytest.raises(InputError, match="by texts, as 'nought', and some by numbers, as 5; use one kind for all"):
         learner.learn(images[:20], [5] * 20)
     assert learner.classes_.tolist() == ["nought", "one"]
 
@@ -159,6 +159,19 @@ def test_floats_keep_the_scale_of_the_first_batch(digits: Dataset) -> None:
     learner.predict(np.ones((1, 8, 8)))
     with pytest.raises(InputError, match=r"values up to 0\.5, and those the learner began with went beyond 1"):
         learner.predict(np.full((1, 8, 8), 0.5))
+
+
+def test_fractions_that_would_be_lost_are_refused(digits: Dataset) -> None:
+    """As of warmth in degrees, of which bytes would keep whole ones."""
+    images, labels = batch(digits, 0, 1)
+    degrees = 20 + images / 255 * 15
+    learner = quick(phase1_epochs=1, phase2_epochs=1)
+    with pytest.raises(InputError, match=r"values from 20 to 35 and would lose their fractions.* from 0 to 1\.$"):
+        learner.learn(degrees, labels)
+    for kept in (degrees.round(), degrees * 7, images.astype(float)):
+        assert learner.fit(kept, labels).settings_.image_scale == 1
+    # Once a scale is chosen, an image may well be dark.
+    assert len(learner.predict(degrees)) == len(labels)
 
 
 def test_images_with_transparency_are_refused_as_arrays_and_composed_as_pictures(digits: Dataset) -> None:
@@ -294,6 +307,11 @@ def test_few_images_and_single_classes_are_learned(count: int, classes: tuple[in
         (np.zeros((2, 8, 8), np.uint8), None, "no labels"),
         (np.zeros((2, 8, 8), np.uint8), [0.5, 1], r"0\.5 cannot be a label"),
         (np.zeros((2, 8, 8), np.uint8), [None, 1], "None cannot be a label"),
+        (np.zeros((2, 8, 8), np.uint8), ["a", " "], r"^' ' cannot be a label; .* and leave out what has none\.$"),
+        (["a/1.png", "a/2.png"], [0, 1], r"things such as 'a/1\.png'; open files first"),
+        ([Path("a/1.png")], [0], r"things such as PosixPath\('a/1\.png'\); open files first"),
+        (np.array(["a/1.png"]), [0], r"open files first"),
+        (np.array([], dtype=str), [], "no image to learn from"),
         (np.zeros((2, 8, 8), np.uint8), {0: 1, 1: 0}, "labels are a dict; give a list"),
         (np.zeros((2, 8, 8), np.uint8), {0, 1}, "labels are a set; give a list"),
         (np.zeros((2, 8, 8), np.uint8), object(), "labels are a object; give a list"),

@@ -197,7 +197,7 @@ class ContinualLearner:
         if not settings.channels:
             darkest, brightest = depth_of(deep_images(images))
             settings = replace(settings, darkest=darkest, brightest=brightest)
-        pixels, scale = as_bytes(images, settings.image_scale or None, settings.depth)
+        pixels, scale = as_bytes(images, settings.image_scale or None, settings.depth, first=not settings.channels)
         channels, height, width = settings.image_shape if settings.channels else pixels.shape[1:]
         settings = replace(settings, image_scale=float(scale or 0), channels=channels, height=height, width=width)
         check_shape(pixels, settings.image_shape)
