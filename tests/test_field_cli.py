@@ -855,7 +855,8 @@ def test_a_review_of_images_that_are_gone_says_so(
     capsys.readouterr()
     assert command(monkeypatch, "learn", state, "--review", review) == 0
     assert (
-        f"2 images are no longer where they came from, so they stay out: {first}, {second}." in capsys.readouterr().out
+        f"2 images are no longer where they came from, so they stay out: {first}, {second}. If {images} was moved, "
+        "learn it from its new place first." in capsys.readouterr().out
     )
     assert len(learner_in(state).seen("1")) == 16
 
@@ -874,6 +875,21 @@ def test_a_review_of_images_that_are_gone_says_so(
     assert command(monkeypatch, "undo", state) == 0
     assert "Taken back: a review.\n" in capsys.readouterr().out
     assert len(learner_in(state).seen("1")) == 16
+
+
+def test_a_review_of_images_that_came_as_arrays_says_so(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = np.concatenate([numbers_of(digits, digit)[:16] for digit in (0, 1)])
+    learner = ContinualLearner(memory_per_class=6, phase1_epochs=1, phase2_epochs=1, device="cpu")
+    learner.learn(images, ["0"] * 16 + ["1"] * 16).save(tmp_path / "S")
+    seen = learner.seen("0")
+    name = seen.names()[int(np.flatnonzero(~seen.kept)[0])]
+    review = marks(tmp_path / "r.csv", (name, "0", "right", ""))
+    assert command(monkeypatch, "learn", tmp_path / "S", "--review", review) == 0
+    told = capsys.readouterr().out
+    assert f"1 image is not kept and came from Python, so there is no file to take it from: {name}." in told
+    assert "was moved" not in told
 
 
 def test_a_folder_that_was_moved_is_found_again(

@@ -68,8 +68,8 @@ class Outcome:
     """Files that are no images."""
     marked: int = 0
     """Marks of a review that were new."""
-    unreachable: list[str] = field(default_factory=list)
-    """Images a review would bring back or move, that are gone."""
+    unreachable: list[tuple[str, str | None]] = field(default_factory=list)
+    """Images a review would bring back or move, that are gone: name and the folder, if they came from one."""
     notes: list[str] = field(default_factory=list)
     """What else should be known."""
 
