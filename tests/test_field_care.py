@@ -351,6 +351,28 @@ def test_images_too_small_to_be_cut_out_are_told(
         assert (told in capsys.readouterr().err) == is_told
 
 
+def test_classes_that_have_a_size_of_their_own_are_told(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """As MSTAR's chips do; scaled, they are known by their grain."""
+    images = digit_folders(tmp_path / "images", digits, (0, 1))
+    write_images(images / "2", numbers_of(digits, 2)[:16, 1:])
+    write_images(tmp_path / "three", numbers_of(digits, 3)[:16, 2:])
+    told = "'2' (8×7) has a size in pixels that no other class has; scaled to one size, its images may be known by"
+    for arguments, is_told in (
+        (("learn", tmp_path / "S", images, *QUICK), True),
+        (("learn", tmp_path / "S", tmp_path / "three", "--label", "3"), False),
+        (("learn", tmp_path / "cropped", images, "--crop", *QUICK), False),
+    ):
+        assert command(monkeypatch, *arguments) == 0
+        assert (told in capsys.readouterr().err) == is_told
+    # Where sizes differ within a class, or are shared, they give nothing away.
+    for number, path in enumerate(sorted((images / "2").iterdir())):
+        Image.fromarray(np.zeros((8, 8 + number), np.uint8) + np.arange(8 + number, dtype=np.uint8) * 9).save(path)
+    assert command(monkeypatch, "learn", tmp_path / "mixed", images, *QUICK) == 0
+    assert "no other class has" not in capsys.readouterr().err
+
+
 def test_files_of_several_images_are_told(
     state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

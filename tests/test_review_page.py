@@ -122,6 +122,12 @@ def test_class_by_class_kept_first_and_the_most_doubtful_first(state: Path) -> N
         assert bool(data.kept[at]) == bool(seen.kept[5])
 
 
+def test_no_line_ends_between_a_number_and_its_sign(state: Path) -> None:
+    told = [one.noise for one in review_data(StateFolder(state).newest(), most=100).classes if one.noise]
+    assert told
+    assert all(noise.count("\u00a0%") == noise.count("%") for noise in told)
+
+
 def test_what_a_person_has_spoken_about_comes_last(state: Path, tmp_path: Path) -> None:
     seen = StateFolder(state).newest().seen(0)
     out = np.flatnonzero(~seen.kept)

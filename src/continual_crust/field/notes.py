@@ -27,6 +27,8 @@ LEAST_CONTRAST = 1 / 12
 OTHER_SCALE = 4
 """Images with so many times the contrast of nearly flat ones that were learned are no others like these."""
 
+OF_EACH = 20
+"""Images of a class whose size is looked at."""
 ASKED_ABOUT, FEWEST = 200, 8
 """Images of a class on which the learner is asked before it learns them, at most and at least."""
 SURE, NEARLY_ALL = 0.9, 0.9
@@ -60,6 +62,32 @@ def filled_up(paths: Sequence[Path], form: Form) -> list[str]:
         f"some images are smaller than the {form.width}×{form.height} pixels that this learner cuts out, and get a "
         "black border, which may give their class away; enlarge them, or start another STATE with a smaller "
         "--image-size."
+    ]
+
+
+def sizes_of_their_own(files: Sequence[ImageFile], form: Form) -> list[str]:
+    """Of classes that nearly all have a size no other class has, by what a few images of each say: scaling shows it."""
+    paths: dict[str, list[Path]] = {}
+    for file in files:
+        paths.setdefault(file.label, []).append(file.path)
+    if form.crop or len(paths) < 2:
+        return []
+    sizes = {
+        label: Counter((header.width, header.height) for header in survey(own[:: -(-len(own) // OF_EACH)]))
+        for label, own in paths.items()
+    }
+    found = []
+    for label, own in sizes.items():
+        (size, count), total = own.most_common(1)[0], own.total()
+        elsewhere = any(size in others for other, others in sizes.items() if other != label)
+        if not elsewhere and total >= FEWEST and count >= NEARLY_ALL * total:
+            found.append(f"'{label}' ({size[0]}×{size[1]})")
+    if not found:
+        return []
+    has, their = ("has", "its") if len(found) == 1 else ("have", "their")
+    return [
+        f"{first_few(found, SHOWN)} {has} a size in pixels that no other class has; scaled to one size, {their} images "
+        "may be known by that alone. If it is no sign of the class, begin anew with another STATE and --crop."
     ]
 
 

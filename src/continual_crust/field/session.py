@@ -139,7 +139,9 @@ class Session:
                 notes += notes_of.folders_of_known_classes(learner, folder, label)
             else:
                 notes += notes_of.classes_one_folder_deeper(learner, folder, good)
-            if learner.settings.channels:
+            if not learner.settings.channels:
+                notes += notes_of.sizes_of_their_own(good, form)
+            else:
                 notes += notes_of.lost_to_the_form([file.path for file in good], form)
             new = _unknown(learner, good, digests)
             notes += notes_of.contradictions(learner, good, digests, new)
