@@ -380,6 +380,23 @@ def test_a_review_does_not_go_on_from_another_that_was_stopped(
     assert ends[0] == ends[1]
 
 
+def test_a_lesson_that_cannot_go_on_says_that_it_started_over(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where an option is forgotten in the repeated command, or more images have come."""
+    more = write_images(tmp_path / "more", numbers_of(digits, 2)[:10])
+    told = f"the learning of {more} as '2' had been stopped with other images or options, and started over.\n"
+    for place, another_image in ((state, False), (state, True), (tmp_path / "new", False)):
+        stopped_while_learning(place, more, "2", monkeypatch)
+        if another_image:
+            write_images(more, numbers_of(digits, 2)[10:11], prefix="another")
+        options = QUICK if place != state else ()
+        assert command(monkeypatch, "learn", place, more, "--label", "2", *options) == 0
+        assert (told in capsys.readouterr().err) == (another_image or place != state)
+        assert command(monkeypatch, "undo", place) == (0 if place == state else 2)
+        capsys.readouterr()
+
+
 def test_a_first_lesson_that_was_stopped_is_told(
     made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

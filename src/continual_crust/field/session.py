@@ -178,7 +178,7 @@ class Session:
                 lesson = f"the learning of {shown(folder.resolve())}"
                 lesson += "" if label is None else f" as '{readable(label)}'"
                 notes += self._given_up(lesson)
-                reports = self._taught(learner, incoming, (), lesson)
+                reports = self._taught(learner, incoming, (), lesson, notes)
                 self.state.write(learner.files(), self.before)
         notes += notes_of.second_thoughts(learner) + notes_of.nothing_to_compare_with(learner)
         return Outcome(reports, known, skipped, notes=notes)
@@ -206,7 +206,7 @@ class Session:
                 also = sorted(review.emptied)
                 lesson = f"the review {shown(file.resolve())}"
                 notes += self._given_up(lesson)
-                reports = self._taught(learner, incoming, also, lesson) if len(incoming.ids) or also else []
+                reports = self._taught(learner, incoming, also, lesson, notes) if len(incoming.ids) or also else []
                 self.state.write(learner.files())
         notes += notes_of.made_by_a_review(learner, review.made)
         notes += notes_of.too_many_right(learner) + notes_of.second_thoughts(learner)
@@ -277,11 +277,16 @@ class Session:
             return []
         return [f"{unfinished} had not ended and was given up; repeat its command if it is still wanted."]
 
-    def _taught(self, learner: FieldLearner, incoming: Incoming, also: Sequence[int], lesson: str) -> list[ClassReport]:
+    def _taught(
+        self, learner: FieldLearner, incoming: Incoming, also: Sequence[int], lesson: str, notes: list[str]
+    ) -> list[ClassReport]:
         about: dict[str, str | int] = {"lesson": lesson, "generation": self.state.last_number()}
         key = lesson_key(learner, incoming, also)
         checkpoint = Checkpoint(self.state.checkpoint, key, self.checkpoint_seconds, about)
-        return learner.learn(incoming, also, self.on_progress, checkpoint.resumed, checkpoint.save)
+        reports = learner.learn(incoming, also, self.on_progress, checkpoint.resumed, checkpoint.save)
+        if checkpoint.was_otherwise:
+            notes.append(f"{lesson} had been stopped with other images or options, and started over.")
+        return reports
 
     @contextlib.contextmanager
     def _workplace(self) -> Iterator[Path]:
