@@ -26,6 +26,7 @@ from continual_crust.data import Dataset
 from continual_crust.errors import InputError
 from continual_crust.field.growth import with_head
 from continual_crust.field.inputs import as_bytes, images_and_labels
+from continual_crust.field.notes import second_thoughts
 from continual_crust.field.strategy import FieldCrust
 from continual_crust.strategies.training import Phase, Trainable
 from field_images import numbers_of
@@ -211,9 +212,15 @@ def test_a_later_class_shows_what_was_kept_wrongly_before(digits: Dataset) -> No
     assert (after.kept == before.kept).all()
     assert learner._core is not None
     assert learner._core.second_thoughts == {9: int(doubted.sum())}
+    told = f"now that more is known, some of what is kept looks wrong: {doubted.sum()} of '9'; have a look"
+    assert second_thoughts(learner._core)[0].startswith(told)
     # Learning more of a known class brings nothing new to light.
     learner.learn(*batch(digits, 2, start=40, count=20))
     assert learner._core.second_thoughts == {}
+    assert second_thoughts(learner._core) == []
+    # However many classes there are, it is one sentence.
+    learner._core.second_thoughts = dict.fromkeys(range(20), 1)
+    assert second_thoughts(learner._core)[0].count(" of '") == 5
 
 
 def test_one_more_image_says_nothing_about_the_noise_of_its_class(digits: Dataset) -> None:
@@ -222,6 +229,18 @@ def test_one_more_image_says_nothing_about_the_noise_of_its_class(digits: Datase
     before = learner.noise_
     assert before[0] is not None
     assert learner.learn(images[-1:], labels[-1:]).noise_ == before
+
+
+def test_every_class_of_a_batch_is_looked_at_as_often_however_many_there_are(
+    digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is compared with all others; a look at each of them anew took most of the time of many classes."""
+    looks, views = [], FieldCrust._views
+    monkeypatch.setattr(FieldCrust, "_views", lambda *given: looks.append(1) or views(*given))
+    for classes in (3, 6):
+        looks.clear()
+        quick(phase1_epochs=1, phase2_epochs=1).learn(*batch(digits, *range(classes), count=10))
+        assert len(looks) <= 3 * classes
 
 
 def test_a_module_of_ones_own(digits: Dataset, tmp_path: Path) -> None:

@@ -149,10 +149,11 @@ def nothing_to_compare_with(learner: FieldLearner) -> list[str]:
 
 def second_thoughts(learner: FieldLearner) -> list[str]:
     """Of kept images that the lesson has made look wrong."""
-    return [
-        f"now that more is known, images kept of '{label}' look wrong, {count} of them; have a look in a review."
-        for label, count in learner.second_thoughts.items()
-    ]
+    counts = learner.second_thoughts
+    if not counts:
+        return []
+    classes = first_few([f"{count} of '{label}'" for label, count in counts.items()], SHOWN)
+    return [f"now that more is known, some of what is kept looks wrong: {classes}; have a look in a review."]
 
 
 def made_by_a_review(learner: FieldLearner, made: Sequence[Label]) -> list[str]:
