@@ -925,7 +925,7 @@ def test_a_folder_that_was_moved_is_found_again(
     assert command(monkeypatch, "learn", state, two, "--label", "two") == 0
     assert "was moved" not in capsys.readouterr().err
     assert command(monkeypatch, "learn", state, "--review", review) == 0
-    assert "If the folder was moved, learn it from its new place first." in capsys.readouterr().out
+    assert f"If {old} was moved, learn it from its new place first." in capsys.readouterr().out
     assert command(monkeypatch, "undo", state) == 0
     assert command(monkeypatch, "learn", state, new) == 0
     assert f"{old} was moved to {new}; that is remembered.\n" in capsys.readouterr().err

@@ -216,13 +216,11 @@ def _print_reviewed(outcome: Outcome) -> None:
         say("The review says nothing new.")
     gone = [(name, folder) for name, folder in outcome.unreachable if folder is not None]
     if gone:
-        names, folders = (
-            first_few([name for name, _ in gone], 3),
-            first_few(list(dict.fromkeys(folder for _, folder in gone)), 3),
-        )
+        names, folders = first_few([name for name, _ in gone], 3), list(dict.fromkeys(folder for _, folder in gone))
+        place = folders[0] if len(folders) == 1 else f"one of the folders {first_few(folders, 3)}"
         it, stays = ("it", "stays") if len(gone) == 1 else ("they", "stay")
         say(
-            f"{_images(len(gone))} no longer where {it} came from, so {it} {stays} out: {names}. If {folders} was "
+            f"{_images(len(gone))} no longer where {it} came from, so {it} {stays} out: {names}. If {place} was "
             "moved, learn it from its new place first."
         )
     if of_arrays := [name for name, folder in outcome.unreachable if folder is None]:
