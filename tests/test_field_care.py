@@ -15,7 +15,7 @@ from PIL import Image
 from continual_crust import ContinualLearner
 from continual_crust.data import Dataset
 from continual_crust.data.folder import load_folder
-from continual_crust.data.images import FULL_DEPTH, depth_of
+from continual_crust.data.images import FULL_DEPTH, decode, depth_of
 from continual_crust.data.loading import Request
 from continual_crust.field.folder import Form
 from continual_crust.field.generation import Generation
@@ -351,6 +351,28 @@ def test_images_too_small_to_be_cut_out_are_told(
         assert (told in capsys.readouterr().err) == is_told
 
 
+def test_classes_that_have_a_size_of_their_own_are_told(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """As MSTAR's chips do; scaled, they are known by their grain."""
+    images = digit_folders(tmp_path / "images", digits, (0, 1))
+    write_images(images / "2", numbers_of(digits, 2)[:16, 1:])
+    write_images(tmp_path / "three", numbers_of(digits, 3)[:16, 2:])
+    told = "'2' (8×7) has a size in pixels that no other class has; scaled to one size, its images may be known by"
+    for arguments, is_told in (
+        (("learn", tmp_path / "S", images, *QUICK), True),
+        (("learn", tmp_path / "S", tmp_path / "three", "--label", "3"), False),
+        (("learn", tmp_path / "cropped", images, "--crop", *QUICK), False),
+    ):
+        assert command(monkeypatch, *arguments) == 0
+        assert (told in capsys.readouterr().err) == is_told
+    # Where sizes differ within a class, or are shared, they give nothing away.
+    for number, path in enumerate(sorted((images / "2").iterdir())):
+        Image.fromarray(np.zeros((8, 8 + number), np.uint8) + np.arange(8 + number, dtype=np.uint8) * 9).save(path)
+    assert command(monkeypatch, "learn", tmp_path / "mixed", images, *QUICK) == 0
+    assert "no other class has" not in capsys.readouterr().err
+
+
 def test_files_of_several_images_are_told(
     state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -487,6 +509,67 @@ def test_predicting_tells_all_that_is_missing_and_fails(
     told = capsys.readouterr()
     assert len(told.out.splitlines()) == 2
     assert all(path.name in told.err for path in gone)
+
+
+def test_a_learner_of_one_class_says_that_it_predicts_nothing_else(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    told = "this learner knows only the class 'zero' so far, and predicts it for every image."
+    one = write_images(tmp_path / "one", numbers_of(digits, 1)[:12])
+    zero = write_images(tmp_path / "zero", numbers_of(digits, 0)[:12])
+    for folder, is_told in ((zero, True), (one, False)):
+        assert command(monkeypatch, "learn", tmp_path / "S", folder, "--label", folder.name, *QUICK) == 0
+        capsys.readouterr()
+        assert command(monkeypatch, "predict", tmp_path / "S", one) == 0
+        assert (told in capsys.readouterr().err) == is_told
+
+
+def test_files_are_predicted_many_at_a_time_whatever_else_lies_there(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """One after the other, large photographs would be decoded by one core."""
+    images, decoded = tmp_path / "images" / "0", []
+    monkeypatch.setattr(
+        "continual_crust.field.folder.decode", lambda paths, *how: decoded.append(len(paths)) or decode(paths, *how)
+    )
+    assert command(monkeypatch, "predict", state, images, "--format", "csv") == 0
+    whole = capsys.readouterr().out.splitlines()[1:]
+    assert decoded == [len(whole)]
+    broken = ["3a.png", "7a.png", "notes.txt"]
+    for name in broken:
+        (images / name).write_text("no image")
+    assert command(monkeypatch, "predict", state, images, "--format", "csv") == 1
+    told = capsys.readouterr()
+    assert [line.split(",")[:2] for line in told.out.splitlines()[1:]] == [line.split(",")[:2] for line in whole]
+    assert [Path(line.split(" cannot ")[0]).name for line in told.err.splitlines()[1:]] == broken
+
+
+def test_files_on_another_scale_than_arrays_that_were_learned_are_told(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    images = digit_folders(tmp_path / "images", digits)
+    given = np.concatenate([numbers_of(digits, digit)[:16] for digit in (0, 1)])
+    for scale, is_told in ((16, True), (255, False)):
+        learner = ContinualLearner(phase1_epochs=1, phase2_epochs=1, memory_per_class=4, device="cpu")
+        learner.learn(given / 255.0 * scale // 1, ["0"] * 16 + ["1"] * 16).save(tmp_path / str(scale))
+        for arguments in (("predict", tmp_path / str(scale), images), ("learn", tmp_path / str(scale), images)):
+            assert command(monkeypatch, *arguments) == 0
+            assert ("it began with another scale" in capsys.readouterr().err) == is_told
+
+
+def test_files_do_not_pass_for_images_of_other_channels(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """As of a camera with five bands; a grey picture was taken for all of them."""
+    images = digit_folders(tmp_path / "images", digits)
+    five = np.repeat(numbers_of(digits, 0)[:12, None], 5, axis=1)
+    learner = ContinualLearner(phase1_epochs=1, phase2_epochs=1, memory_per_class=4, device="cpu")
+    learner.learn(five, ["0", "1"] * 6).save(tmp_path / "S")
+    before = fingerprint(tmp_path / "S")
+    for arguments in (("learn", tmp_path / "S", images), ("predict", tmp_path / "S", images)):
+        assert command(monkeypatch, *arguments) == 2
+        assert "knows images of 5 channels, and files are read as grey or in colour" in capsys.readouterr().err
+    assert fingerprint(tmp_path / "S") == before
 
 
 def test_what_a_terminal_would_obey_is_spelled_out(

@@ -380,6 +380,23 @@ def test_a_review_does_not_go_on_from_another_that_was_stopped(
     assert ends[0] == ends[1]
 
 
+def test_a_lesson_that_cannot_go_on_says_that_it_started_over(
+    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where an option is forgotten in the repeated command, or more images have come."""
+    more = write_images(tmp_path / "more", numbers_of(digits, 2)[:10])
+    told = f"the learning of {more} as '2' had been stopped with other images or options, and started over.\n"
+    for place, another_image in ((state, False), (state, True), (tmp_path / "new", False)):
+        stopped_while_learning(place, more, "2", monkeypatch)
+        if another_image:
+            write_images(more, numbers_of(digits, 2)[10:11], prefix="another")
+        options = QUICK if place != state else ()
+        assert command(monkeypatch, "learn", place, more, "--label", "2", *options) == 0
+        assert (told in capsys.readouterr().err) == (another_image or place != state)
+        assert command(monkeypatch, "undo", place) == (0 if place == state else 2)
+        capsys.readouterr()
+
+
 def test_a_first_lesson_that_was_stopped_is_told(
     made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -855,7 +872,8 @@ def test_a_review_of_images_that_are_gone_says_so(
     capsys.readouterr()
     assert command(monkeypatch, "learn", state, "--review", review) == 0
     assert (
-        f"2 images are no longer where they came from, so they stay out: {first}, {second}." in capsys.readouterr().out
+        f"2 images are no longer where they came from, so they stay out: {first}, {second}. If {images} was moved, "
+        "learn it from its new place first." in capsys.readouterr().out
     )
     assert len(learner_in(state).seen("1")) == 16
 
@@ -876,6 +894,21 @@ def test_a_review_of_images_that_are_gone_says_so(
     assert len(learner_in(state).seen("1")) == 16
 
 
+def test_a_review_of_images_that_came_as_arrays_says_so(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = np.concatenate([numbers_of(digits, digit)[:16] for digit in (0, 1)])
+    learner = ContinualLearner(memory_per_class=6, phase1_epochs=1, phase2_epochs=1, device="cpu")
+    learner.learn(images, ["0"] * 16 + ["1"] * 16).save(tmp_path / "S")
+    seen = learner.seen("0")
+    name = seen.names()[int(np.flatnonzero(~seen.kept)[0])]
+    review = marks(tmp_path / "r.csv", (name, "0", "right", ""))
+    assert command(monkeypatch, "learn", tmp_path / "S", "--review", review) == 0
+    told = capsys.readouterr().out
+    assert f"1 image is not kept and came from Python, so there is no file to take it from: {name}." in told
+    assert "was moved" not in told
+
+
 def test_a_folder_that_was_moved_is_found_again(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -892,7 +925,7 @@ def test_a_folder_that_was_moved_is_found_again(
     assert command(monkeypatch, "learn", state, two, "--label", "two") == 0
     assert "was moved" not in capsys.readouterr().err
     assert command(monkeypatch, "learn", state, "--review", review) == 0
-    assert "If the folder was moved, learn it from its new place first." in capsys.readouterr().out
+    assert f"If {old} was moved, learn it from its new place first." in capsys.readouterr().out
     assert command(monkeypatch, "undo", state) == 0
     assert command(monkeypatch, "learn", state, new) == 0
     assert f"{old} was moved to {new}; that is remembered.\n" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import os
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from continual_crust.data import Dataset
 from continual_crust.errors import InputError
 from continual_crust.field.growth import with_head
 from continual_crust.field.inputs import as_bytes, images_and_labels
+from continual_crust.field.notes import second_thoughts
 from continual_crust.field.strategy import FieldCrust
 from continual_crust.strategies.training import Phase, Trainable
 from field_images import numbers_of
@@ -114,7 +116,7 @@ def test_labels_may_be_texts(digits: Dataset) -> None:
     images, labels = batch(digits, 0, 1)
     learner = quick().learn(images, ["nought" if label == 0 else "one" for label in labels])
     assert set(learner.predict(images)) == {"nought", "one"}
-    with pytest.raises(InputError, match="use one kind for all"):
+    with pytest.raises(InputError, match="by texts, as 'nought', and some by numbers, as 5; use one kind for all"):
         learner.learn(images[:20], [5] * 20)
     assert learner.classes_.tolist() == ["nought", "one"]
 
@@ -160,6 +162,19 @@ def test_floats_keep_the_scale_of_the_first_batch(digits: Dataset) -> None:
         learner.predict(np.full((1, 8, 8), 0.5))
 
 
+def test_fractions_that_would_be_lost_are_refused(digits: Dataset) -> None:
+    """As of warmth in degrees, of which bytes would keep whole ones."""
+    images, labels = batch(digits, 0, 1)
+    degrees = 20 + images / 255 * 15
+    learner = quick(phase1_epochs=1, phase2_epochs=1)
+    with pytest.raises(InputError, match=r"values from 20 to 35 and would lose their fractions.* from 0 to 1\.$"):
+        learner.learn(degrees, labels)
+    for kept in (degrees.round(), degrees * 7, images.astype(float)):
+        assert learner.fit(kept, labels).settings_.image_scale == 1
+    # Once a scale is chosen, an image may well be dark.
+    assert len(learner.predict(degrees)) == len(labels)
+
+
 def test_images_with_transparency_are_refused_as_arrays_and_composed_as_pictures(digits: Dataset) -> None:
     images, labels = batch(digits, 0, 1)
     grey = [Image.fromarray(image) for image in images]
@@ -197,9 +212,15 @@ def test_a_later_class_shows_what_was_kept_wrongly_before(digits: Dataset) -> No
     assert (after.kept == before.kept).all()
     assert learner._core is not None
     assert learner._core.second_thoughts == {9: int(doubted.sum())}
+    told = f"now that more is known, some of what is kept looks wrong: {doubted.sum()} of '9'; have a look"
+    assert second_thoughts(learner._core)[0].startswith(told)
     # Learning more of a known class brings nothing new to light.
     learner.learn(*batch(digits, 2, start=40, count=20))
     assert learner._core.second_thoughts == {}
+    assert second_thoughts(learner._core) == []
+    # However many classes there are, it is one sentence.
+    learner._core.second_thoughts = dict.fromkeys(range(20), 1)
+    assert second_thoughts(learner._core)[0].count(" of '") == 5
 
 
 def test_one_more_image_says_nothing_about_the_noise_of_its_class(digits: Dataset) -> None:
@@ -208,6 +229,18 @@ def test_one_more_image_says_nothing_about_the_noise_of_its_class(digits: Datase
     before = learner.noise_
     assert before[0] is not None
     assert learner.learn(images[-1:], labels[-1:]).noise_ == before
+
+
+def test_every_class_of_a_batch_is_looked_at_as_often_however_many_there_are(
+    digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is compared with all others; a look at each of them anew took most of the time of many classes."""
+    looks, views = [], FieldCrust._views
+    monkeypatch.setattr(FieldCrust, "_views", lambda *given: looks.append(1) or views(*given))
+    for classes in (3, 6):
+        looks.clear()
+        quick(phase1_epochs=1, phase2_epochs=1).learn(*batch(digits, *range(classes), count=10))
+        assert len(looks) <= 3 * classes
 
 
 def test_a_module_of_ones_own(digits: Dataset, tmp_path: Path) -> None:
@@ -293,6 +326,11 @@ def test_few_images_and_single_classes_are_learned(count: int, classes: tuple[in
         (np.zeros((2, 8, 8), np.uint8), None, "no labels"),
         (np.zeros((2, 8, 8), np.uint8), [0.5, 1], r"0\.5 cannot be a label"),
         (np.zeros((2, 8, 8), np.uint8), [None, 1], "None cannot be a label"),
+        (np.zeros((2, 8, 8), np.uint8), ["a", " "], r"^' ' cannot be a label; .* and leave out what has none\.$"),
+        (["a/1.png", "a/2.png"], [0, 1], r"things such as 'a/1\.png'; open files first"),
+        ([Path("a/1.png")], [0], r"things such as PosixPath\('a/1\.png'\); open files first"),
+        (np.array(["a/1.png"]), [0], r"open files first"),
+        (np.array([], dtype=str), [], "no image to learn from"),
         (np.zeros((2, 8, 8), np.uint8), {0: 1, 1: 0}, "labels are a dict; give a list"),
         (np.zeros((2, 8, 8), np.uint8), {0, 1}, "labels are a set; give a list"),
         (np.zeros((2, 8, 8), np.uint8), object(), "labels are a object; give a list"),
@@ -541,6 +579,12 @@ def test_one_label_for_all_images(digits: Dataset) -> None:
     assert quick().learn(images, "nought").classes_.tolist() == ["nought"]
     for three in (3, 3.0, np.int64(3), np.array(3), torch.tensor(3)):
         assert images_and_labels(images, three)[1] == [3] * len(images)
+
+
+def test_dark_images_can_be_seen_in_a_review(digits: Dataset) -> None:
+    images, labels = batch(digits, 0, 1)
+    learner = quick(phase1_epochs=1, phase2_epochs=1).learn(images // 16, labels)
+    assert max(np.asarray(Image.open(io.BytesIO(one))).max() for one in learner.seen(0).thumbnails) > 200
 
 
 def test_channels_may_come_last(digits: Dataset) -> None:

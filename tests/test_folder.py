@@ -79,6 +79,9 @@ def test_litter_is_ignored(tmp_path: Path) -> None:
     ):
         (tmp_path / litter).write_bytes(b"litter")
     (tmp_path / "train" / ".cache").mkdir()
+    for litter in ("$RECYCLE.BIN", "System Volume Information", "lost+found", "@eaDir", "#recycle", "__MACOSX"):
+        save(tmp_path / "train" / litter / "1.png", grey(1))  # no class of deleted images, and of small copies
+        save(tmp_path / "test" / "cat" / litter / "1.png", grey(1))
     assert load_dataset("folder", tmp_path).train_images.shape == (2, 1, 8, 8)
 
 

@@ -24,7 +24,7 @@ from continual_crust.field.generation import Generation, seen_file
 from continual_crust.field.review_data import ReviewData, ReviewedClass, review_data
 from continual_crust.field.review_page import page_html, write_review_page
 from continual_crust.field.review_sheets import COLUMNS, PER_SHEET, Sheets, sheets_of
-from continual_crust.field.seen import OTHER, RIGHT, THUMBNAIL_SIDE, WRONG, Seen, thumbnail_of
+from continual_crust.field.seen import OTHER, RIGHT, THUMBNAIL_SIDE, WRONG, Seen, thumbnail_of, thumbnails_of
 from continual_crust.field.session import Session
 from continual_crust.field.state import StateFolder
 from continual_crust.tensor_file import pack
@@ -120,6 +120,12 @@ def test_class_by_class_kept_first_and_the_most_doubtful_first(state: Path) -> N
         assert data.score[at] == pytest.approx(seen.score[5])
         assert data.other[at] == 1 - index
         assert bool(data.kept[at]) == bool(seen.kept[5])
+
+
+def test_no_line_ends_between_a_number_and_its_sign(state: Path) -> None:
+    told = [one.noise for one in review_data(StateFolder(state).newest(), most=100).classes if one.noise]
+    assert told
+    assert all(noise.count("\u00a0%") == noise.count("%") for noise in told)
 
 
 def test_what_a_person_has_spoken_about_comes_last(state: Path, tmp_path: Path) -> None:
@@ -220,6 +226,22 @@ def cut_out(sheets: Sheets, number: int) -> np.ndarray:
     at = number % PER_SHEET
     left, top = at % COLUMNS * sheets.pitch_x, at // COLUMNS * sheets.pitch_y
     return np.asarray(sheet.crop((left, top, left + sheets.width, top + sheets.height)).convert("RGB")).astype(float)
+
+
+def test_images_that_are_all_dark_are_brightened_alike_to_be_seen() -> None:
+    """As scikit-learn's digits, which go from 0 to 16."""
+    images = np.zeros((3, 1, 40, 40), np.uint8)
+    images[1, :, 10:30], images[2, :, 10:30] = 8, 16
+
+    def brightest(some: np.ndarray) -> list[int]:
+        return [int(np.asarray(PIL.Image.open(io.BytesIO(one))).max()) for one in thumbnails_of(some)]
+
+    dark, half, white = brightest(images)
+    assert dark < 10
+    assert 110 < half < 145
+    assert white > 245
+    for as_they_are in (images * 15, images[:1], images[:0]):
+        assert thumbnails_of(as_they_are) == [thumbnail_of(image) for image in as_they_are]
 
 
 def test_small_thumbnails_lose_nothing() -> None:

@@ -214,12 +214,20 @@ def _print_reviewed(outcome: Outcome) -> None:
         say(f"{marks} applied, {classes} learned anew.")
     else:
         say("The review says nothing new.")
-    if outcome.unreachable:
-        names = first_few(outcome.unreachable, 3)
-        it, stays = ("it", "stays") if len(outcome.unreachable) == 1 else ("they", "stay")
+    gone = [(name, folder) for name, folder in outcome.unreachable if folder is not None]
+    if gone:
+        names, folders = first_few([name for name, _ in gone], 3), list(dict.fromkeys(folder for _, folder in gone))
+        place = folders[0] if len(folders) == 1 else f"one of the folders {first_few(folders, 3)}"
+        it, stays = ("it", "stays") if len(gone) == 1 else ("they", "stay")
         say(
-            f"{_images(len(outcome.unreachable))} no longer where {it} came from, so {it} {stays} out: {names}. If the "
-            "folder was moved, learn it from its new place first."
+            f"{_images(len(gone))} no longer where {it} came from, so {it} {stays} out: {names}. If {place} was "
+            "moved, learn it from its new place first."
+        )
+    if of_arrays := [name for name, folder in outcome.unreachable if folder is None]:
+        names, them = first_few(of_arrays, 3), "it" if len(of_arrays) == 1 else "them"
+        say(
+            f"{_images(len(of_arrays))} not kept and came from Python, so there is no file to take {them} from: "
+            f"{names}."
         )
 
 

@@ -21,7 +21,11 @@ MSTAR_HOW_TO_GET = (
 )
 LARGEST_SIDE = 224
 """Side that images are scaled down to when no size is asked for, and MSTAR's side in the paper."""
-_LITTER = {"thumbs.db", "desktop.ini"}
+_LITTER = {
+    *("thumbs.db", "desktop.ini", "$recycle.bin", "system volume information", "lost+found"),
+    *("@eadir", "#recycle", "__macosx"),
+}
+"""What operating systems and network drives leave: lists, deleted files, and small copies of images, which are none."""
 
 
 def find_folder(request: Request) -> list[Path]:
@@ -93,7 +97,7 @@ def _files_by_class(folder: Path, remedy: str) -> dict[str, list[Path]]:
 
 
 def visible(folder: Path, remedy: str = "check its permissions") -> list[Path]:
-    """What is in a folder, less what operating systems leave there."""
+    """What is in a folder, less what operating systems and network drives leave there."""
     with told_as(f"{folder} cannot be read", remedy):
         entries = [path for path in folder.iterdir() if path.name[0] != "." and path.name.lower() not in _LITTER]
     return sorted(entries, key=lambda path: _natural(path.name))

@@ -41,6 +41,8 @@ class Checkpoint:
     def __init__(self, path: Path, key: str, every: float, about: Mapping[str, str | int] | None = None) -> None:
         self._path, self._key, self._every, self._about = path, key, every, about
         self._saved = time.monotonic()
+        self.was_otherwise = False
+        """Whether :meth:`resumed` found what the same words name and is not the same: other options or images."""
 
     def save(self, strategy: FieldCrust, lesson: Lesson) -> None:
         """Write down where a lesson stands, if it is time to."""
@@ -62,6 +64,7 @@ class Checkpoint:
         try:
             content = unpack_tree(self._path.read_bytes())
             if content["key"] != self._key:
+                self.was_otherwise = content["about"] == self._about
                 return Lesson()
             lesson = lesson_from(content["lesson"], content["numbers"])
             restore_network(strategy, content["network"])

@@ -19,7 +19,7 @@ from continual_crust.devices import choose_device
 from continual_crust.errors import InputError, first_few
 from continual_crust.field.generation import FORMAT, VERSION, Damaged, Generation, seen_file
 from continual_crust.field.growth import with_head
-from continual_crust.field.inputs import Label
+from continual_crust.field.inputs import Label, check_one_kind
 from continual_crust.field.persistence import (
     WeightsDoNotFit,
     checked_settings,
@@ -100,8 +100,7 @@ class FieldLearner:
             raise InputError(f"the class is called {old!r} already; give another name.")
         if new in self.labels:
             raise InputError(f"there is a class {new!r} already; to join both, mark images as {new!r} in a review.")
-        if type(new) is not type(old):
-            raise InputError("some classes are called by texts and some by numbers; use one kind for all.")
+        check_one_kind([old, new])
         self.labels = _replaced(self.labels, index, new)
         names = [[new if label == old else label for label in batch["classes"]] for batch in self.batches]
         self.batches = [{**batch, "classes": inside} for batch, inside in zip(self.batches, names, strict=True)]
@@ -147,8 +146,7 @@ class FieldLearner:
 
     def add_classes(self, new: list[Label], in_order: bool = False) -> None:
         """Make classes of which nothing was seen yet, `in_order` of their names or as they come."""
-        if len({*map(type, [*self.labels, *new])}) > 1:
-            raise InputError("some classes are called by texts and some by numbers; use one kind for all.")
+        check_one_kind([*self.labels, *new])
         self.labels = [*self.labels, *(sorted(new) if in_order else new)]
         self.noise = [*self.noise, *(None for _ in new)]
         self.noise_batches = [*self.noise_batches, *(None for _ in new)]

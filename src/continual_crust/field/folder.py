@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +60,11 @@ class Form:
     @classmethod
     def of(cls, settings: Settings) -> Form:
         """The form of a learner's images."""
+        if settings.channels not in (1, 3):  # learned from arrays
+            raise InputError(
+                f"this learner knows images of {settings.channels} channels, and files are read as grey or in colour; "
+                "give it arrays, in Python."
+            )
         return cls(*settings.image_shape, settings.crop, settings.depth)
 
     @property
@@ -76,6 +81,25 @@ class Form:
         if several is not None:
             several.update(path for path, header in zip(paths, headers, strict=True) if header.several)
         return decode(paths, (self.width, self.height), self.crop, self.channels == 3, self.depth)
+
+    def decoded_if_possible(
+        self, paths: Sequence[Path], several: set[Path], tell: Callable[[Path, InputError], None], first: int = 0
+    ) -> list[tuple[int, Bytes]]:
+        """Those of some files that are images, each with its place from `first` on; told is what is wrong with others.
+
+        As many as possible at a time, since they are decoded side by side.
+        """
+        try:
+            return list(enumerate(self.decoded(paths, several), start=first))
+        except InputError as error:
+            if len(paths) == 1:
+                tell(paths[0], error)
+                return []
+        middle = len(paths) // 2
+        return [
+            *self.decoded_if_possible(paths[:middle], several, tell, first),
+            *self.decoded_if_possible(paths[middle:], several, tell, first + middle),
+        ]
 
 
 def empty_classes(folder: Path, files: Sequence[ImageFile], apart_from: Path) -> list[str]:
@@ -247,15 +271,20 @@ class DecodedFiles:
         digests, thumbnails = [], []
         skipped: list[Skipped] = []
         good: list[int] = []
+        names = {file.path: file.name for file in self._files}
+
+        def skip(path: Path, error: InputError) -> None:
+            skipped.append(Skipped(names[path], str(error).replace(str(path), names[path])))
+
         for start in range(0, len(self._files), CHUNK):
-            part = range(start, min(start + CHUNK, len(self._files)))
-            for at, image in self._decoded(part, skipped):
+            part = [file.path for file in self._files[start : start + CHUNK]]
+            for at, image in self._form.decoded_if_possible(part, self.several, skip, start):
                 if len(good) < len(self._cached):
                     self._cached[len(good)] = image
                 good.append(at)
                 digests.append(digest_of(image))
                 thumbnails.append(thumbnail_of(image))
-            on_progress("reading images", part[-1] + 1, len(self._files))
+            on_progress("reading images", start + len(part), len(self._files))
         if not good:
             raise nothing_readable(self._files)
         self._good = np.array(good)
@@ -271,26 +300,6 @@ class DecodedFiles:
         if len(missing):
             images[missing] = self._form.decoded([self._files[at].path for at in self._good[wanted[missing]]])
         return torch.from_numpy(images)
-
-    def _decoded(self, part: range, skipped: list[Skipped]) -> list[tuple[int, Bytes]]:
-        """The images among some files; what is wrong with the rest goes to `skipped`."""
-        try:
-            return list(zip(part, self._form.decoded([self._files[at].path for at in part], self.several), strict=True))
-        except InputError:
-            if len(part) == 1:
-                file = self._files[part[0]]
-                skipped.append(Skipped(file.name, self._why(file)))
-                return []
-        middle = part.start + len(part) // 2
-        halves = range(part.start, middle), range(middle, part.stop)
-        return [pair for half in halves for pair in self._decoded(half, skipped)]
-
-    def _why(self, file: ImageFile) -> str:
-        try:
-            self._form.decoded([file.path])
-        except InputError as error:
-            return str(error).replace(str(file.path), file.name)
-        return "it could be read only at the second attempt"
 
 
 def _claim(handle: int, size: int) -> None:

@@ -17,6 +17,8 @@ from continual_crust.errors import InputError
 
 Label = str | int
 LARGEST_BYTE = 255
+FEWEST_SHADES = 32
+"""With fewer, images that had more lose what can be told apart in them."""
 
 
 def images_and_labels(images: Any, labels: Any) -> tuple[Any, list[Label]]:
@@ -66,10 +68,20 @@ def _plain_label(label: Any) -> Label:
         label = label.item()
     if isinstance(label, float) and label.is_integer():
         label = int(label)
-    if not isinstance(label, (str, int)) or isinstance(label, bool):
+    if not isinstance(label, (str, int)) or isinstance(label, bool) or (isinstance(label, str) and not label.strip()):
         # Cut off, because it may be a whole image.
-        raise InputError(f"{label!r:.60} cannot be a label; use texts or whole numbers.")
+        raise InputError(f"{label!r:.60} cannot be a label; use texts or whole numbers, and leave out what has none.")
     return label
+
+
+def check_one_kind(labels: Sequence[Label]) -> None:
+    """Refuse classes of which some are called by texts and some by numbers: '7' and 7 would be two."""
+    texts, numbers = ([label for label in labels if isinstance(label, kind)] for kind in (str, int))
+    if texts and numbers:
+        raise InputError(
+            f"some classes are called by texts, as {texts[0]!r}, and some by numbers, as {numbers[0]!r}; use one kind "
+            "for all."
+        )
 
 
 def deep_images(images: Any) -> list[Any]:
@@ -77,7 +89,9 @@ def deep_images(images: Any) -> list[Any]:
     return [image for image in images if _is_pil(image) and is_deep(image)] if isinstance(images, (list, tuple)) else []
 
 
-def as_bytes(images: Any, scale: float | None, depth: tuple[int, int] = FULL_DEPTH) -> tuple[Bytes, float | None]:
+def as_bytes(
+    images: Any, scale: float | None, depth: tuple[int, int] = FULL_DEPTH, first: bool = False
+) -> tuple[Bytes, float | None]:
     """Images as bytes in shape (n, channels, height, width), and the scale that floating-point ones have.
 
     Parameters
@@ -89,8 +103,16 @@ def as_bytes(images: Any, scale: float | None, depth: tuple[int, int] = FULL_DEP
         What floating-point values are multiplied by; None to find out: 255 if none is above 1, otherwise 1.
     depth
         What becomes black and white of PIL's images with 16 bits a pixel.
+    first
+        Whether they are a learner's first, by which the scale is chosen: one on which they lose much is refused.
     """
     array = _as_array(images, depth)
+    if array.dtype.kind in "OSU" and array.size:
+        thing = array.reshape(-1).tolist()[0]
+        raise InputError(
+            f"images are things such as {thing!r:.60}; open files first, as with PIL.Image.open, or learn their folder "
+            "on the command line."
+        )
     if array.ndim == 3:
         array = array[:, None]
     if array.ndim == 4 and array.shape[1] not in (1, 3):
@@ -123,6 +145,16 @@ def as_bytes(images: Any, scale: float | None, depth: tuple[int, int] = FULL_DEP
                 f"images have values up to {largest:g}, and those the learner began with went beyond 1; give them on "
                 "the same scale."
             )
+        if (
+            first
+            and largest > 1
+            and largest - float(span[0]) < FEWEST_SHADES
+            and _lie_between_whole_numbers(array, by=0.1)
+        ):
+            raise InputError(
+                f"images have values from {span[0]:g} to {span[1]:g} and would lose their fractions, since they are "
+                "kept as bytes; scale them to go from 0 to 1."
+            )
         scale = scale or (LARGEST_BYTE if largest <= 1 else 1)
         array = np.round(array.astype(np.float64) * scale)
     if len(array) and (array.min() < 0 or array.max() > LARGEST_BYTE):
@@ -140,6 +172,11 @@ def _in_order(array: Bytes) -> Bytes:
     to other last bits, or could not flatten by `view`.
     """
     return np.ascontiguousarray(array).reshape(-1).reshape(array.shape)
+
+
+def _lie_between_whole_numbers(values: NDArray[Any], by: float) -> bool:
+    """Whether any value is further than so much from a whole number."""
+    return bool((np.abs(values - values.round()) > by).any())
 
 
 def check_shape(pixels: Bytes, wanted: tuple[int, int, int]) -> None:

@@ -20,7 +20,7 @@ from continual_crust.field.generation import Generation
 from continual_crust.field.inputs import Label, as_bytes, check_shape, deep_images, images_alone, images_and_labels
 from continual_crust.field.reports import ClassCoreset
 from continual_crust.field.rows import ArrayRows
-from continual_crust.field.seen import Seen, digest_of, thumbnail_of
+from continual_crust.field.seen import Seen, digest_of, thumbnails_of
 from continual_crust.field.settings import OWN_MODEL, Settings, selector_settings
 from continual_crust.field.state import NOT_ENDED, StateFolder
 from continual_crust.field.strategy import FieldCrust
@@ -197,7 +197,7 @@ class ContinualLearner:
         if not settings.channels:
             darkest, brightest = depth_of(deep_images(images))
             settings = replace(settings, darkest=darkest, brightest=brightest)
-        pixels, scale = as_bytes(images, settings.image_scale or None, settings.depth)
+        pixels, scale = as_bytes(images, settings.image_scale or None, settings.depth, first=not settings.channels)
         channels, height, width = settings.image_shape if settings.channels else pixels.shape[1:]
         settings = replace(settings, image_scale=float(scale or 0), channels=channels, height=height, width=width)
         check_shape(pixels, settings.image_shape)
@@ -210,7 +210,7 @@ class ContinualLearner:
         if not new:
             return self
         plain, names = [plain[at] for at in new], [names[at] for at in new]
-        thumbnails = [thumbnail_of(pixels[at]) for at in new]
+        thumbnails = thumbnails_of(pixels[new])
         about = {"source": None, "label": None, "skipped": 0}
         with core.transaction():
             core.settings = settings

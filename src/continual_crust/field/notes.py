@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from continual_crust.data.folder import visible
 from continual_crust.data.images import survey, used_depth
+from continual_crust.data.loading import Bytes
 from continual_crust.errors import first_few
 from continual_crust.field.core import FieldLearner
 from continual_crust.field.folder import Form, ImageFile, class_name, shown
@@ -23,7 +24,11 @@ SHOWN = 5
 """Names in a sentence."""
 LEAST_CONTRAST = 1 / 12
 """Images that use a smaller part than this of what a learner sees are nearly flat to it."""
+OTHER_SCALE = 4
+"""Images with so many times the contrast of nearly flat ones that were learned are no others like these."""
 
+OF_EACH = 20
+"""Images of a class whose size is looked at."""
 ASKED_ABOUT, FEWEST = 200, 8
 """Images of a class on which the learner is asked before it learns them, at most and at least."""
 SURE, NEARLY_ALL = 0.9, 0.9
@@ -60,17 +65,68 @@ def filled_up(paths: Sequence[Path], form: Form) -> list[str]:
     ]
 
 
+def sizes_of_their_own(files: Sequence[ImageFile], form: Form) -> list[str]:
+    """Of classes that nearly all have a size no other class has, by what a few images of each say: scaling shows it."""
+    paths: dict[str, list[Path]] = {}
+    for file in files:
+        paths.setdefault(file.label, []).append(file.path)
+    if form.crop or len(paths) < 2:
+        return []
+    sizes = {
+        label: Counter((header.width, header.height) for header in survey(own[:: -(-len(own) // OF_EACH)]))
+        for label, own in paths.items()
+    }
+    found = []
+    for label, own in sizes.items():
+        (size, count), total = own.most_common(1)[0], own.total()
+        elsewhere = any(size in others for other, others in sizes.items() if other != label)
+        if not elsewhere and total >= FEWEST and count >= NEARLY_ALL * total:
+            found.append(f"'{label}' ({size[0]}×{size[1]})")
+    if not found:
+        return []
+    has, their = ("has", "its") if len(found) == 1 else ("have", "their")
+    return [
+        f"{first_few(found, SHOWN)} {has} a size in pixels that no other class has; scaled to one size, {their} images "
+        "may be known by that alone. If it is no sign of the class, begin anew with another STATE and --crop."
+    ]
+
+
 def nearly_flat(images: Rows) -> list[str]:
     """Of images in which hardly anything can be seen, by what a few dozen of them say."""
-    # One at a time: they may be large.
-    extremes = [images.take(one).aminmax() for one in torch.arange(0, len(images), -(-len(images) // 50)).split(1)]
-    low, high = min(int(pair.min) for pair in extremes), max(int(pair.max) for pair in extremes)
-    if high - low >= LEAST_CONTRAST * 255:
+    low, high = _extremes(images)
+    if not _is_flat(low, high):
         return []
     return [
         f"all images lie between {low} and {high} where 0 is black and 255 white: they are nearly flat, and there is "
         "little to learn from; save them with more contrast, if there is any."
     ]
+
+
+def on_another_scale(kept: Iterable[Bytes], images: Rows) -> list[str]:
+    """Of images as they usually are, where all that a learner keeps is nearly flat: it began with other numbers."""
+    spans = [(int(some.min()), int(some.max())) for some in kept if len(some)]
+    if not spans:
+        return []
+    black, white = min(low for low, _ in spans), max(high for _, high in spans)
+    low, high = _extremes(images)
+    if not _is_flat(black, white) or high - low < OTHER_SCALE * (white - black):
+        return []
+    return [
+        f"images go from {low} to {high} where 0 is black and 255 white, and those that this learner keeps from "
+        f"{black} to {white}: it began with another scale, and what it makes of these means little; give it images "
+        "of its own scale, or start another STATE."
+    ]
+
+
+def _extremes(images: Rows) -> tuple[int, int]:
+    """The darkest and the brightest pixel of a few dozen images."""
+    # One at a time: they may be large.
+    extremes = [images.take(one).aminmax() for one in torch.arange(0, len(images), -(-len(images) // 50)).split(1)]
+    return min(int(pair.min) for pair in extremes), max(int(pair.max) for pair in extremes)
+
+
+def _is_flat(low: int, high: int) -> bool:
+    return high - low < LEAST_CONTRAST * 255
 
 
 def only_the_first(several: int) -> list[str]:
@@ -93,10 +149,11 @@ def nothing_to_compare_with(learner: FieldLearner) -> list[str]:
 
 def second_thoughts(learner: FieldLearner) -> list[str]:
     """Of kept images that the lesson has made look wrong."""
-    return [
-        f"now that more is known, images kept of '{label}' look wrong, {count} of them; have a look in a review."
-        for label, count in learner.second_thoughts.items()
-    ]
+    counts = learner.second_thoughts
+    if not counts:
+        return []
+    classes = first_few([f"{count} of '{label}'" for label, count in counts.items()], SHOWN)
+    return [f"now that more is known, some of what is kept looks wrong: {classes}; have a look in a review."]
 
 
 def made_by_a_review(learner: FieldLearner, made: Sequence[Label]) -> list[str]:

@@ -87,16 +87,17 @@ class Review:
         if mark.mark == OTHER or (mark.mark == RIGHT and not seen.kept[row]):
             self._entering[index, row] = target
 
-    def incoming(self) -> tuple[Incoming, list[str]]:
-        """The images that enter a class by these marks, and the names of those that cannot be found any more."""
+    def incoming(self) -> tuple[Incoming, list[tuple[str, str | None]]]:
+        """The images that enter a class by these marks; and those that cannot be found, by name and former folder."""
         learner = self._learner
         found: dict[tuple[int, int], NDArray[np.uint8]] = {}
-        unreachable = []
+        unreachable: list[tuple[str, str | None]] = []
         folders: dict[int, dict[str, Path]] = {}
         for (index, row), target in self._entering.items():
             image = self._image(index, row, folders)
             if image is None:
-                unreachable.append(self._record(index).names()[row])
+                seen = self._record(index)
+                unreachable.append((seen.names()[row], learner.batches[int(seen.batch[row])]["source"]))
                 continue
             self.applied += (index, row) in self._tried_again
             if isinstance(target, str):

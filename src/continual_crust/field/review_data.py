@@ -118,7 +118,9 @@ def _class(entry: dict[str, Any]) -> ReviewedClass:
     seen, kept, looks_wrong = (int(entry[name]) for name in ("seen", "kept", "looks_wrong"))
     noise = noise_from(entry["noise"])
     finite = noise is not None and all(map(math.isfinite, (noise.estimate, noise.low, noise.high)))
-    return ReviewedClass(str(entry["name"]), seen, kept, looks_wrong, str(noise).replace("%", " %") if finite else None)
+    # A number and its sign stay in one line.
+    told = str(noise).replace("%", "\u00a0%") if finite else None
+    return ReviewedClass(str(entry["name"]), seen, kept, looks_wrong, told)
 
 
 def _source(batch: dict[str, Any]) -> str | None:

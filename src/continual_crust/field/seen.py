@@ -38,6 +38,8 @@ from continual_crust.tensor_file import NotATensorFile
 
 THUMBNAIL_SIDE = 48
 """Images are shrunk to this for looking at; smaller ones stay as they are."""
+FAINT = 64
+"""Images that use fewer of 256 shades together are hard to see as they are."""
 LIKELY = 0.5
 """A label whose score is below this looks wrong."""
 NO_MARK, RIGHT, WRONG, OTHER = range(4)
@@ -194,6 +196,15 @@ def digest_of(image: Bytes) -> NDArray[np.uint8]:
     hashed = hashlib.blake2b(repr(image.shape).encode(), digest_size=_DIGEST_BYTES)
     hashed.update(np.ascontiguousarray(image).data)
     return np.frombuffer(hashed.digest(), np.uint8)
+
+
+def thumbnails_of(images: Bytes) -> list[bytes]:
+    """Images of shape (n, channels, height, width) as small JPEG files, brightened alike if all are dark or pale."""
+    black, white = (int(images.min()), int(images.max())) if images.size else (0, 0)
+    if not 0 < white - black < FAINT:
+        return [thumbnail_of(image) for image in images]
+    shades = ((np.arange(256).clip(black, white) - black) * (255 / (white - black))).round().astype(np.uint8)
+    return [thumbnail_of(shades[image]) for image in images]
 
 
 def thumbnail_of(image: Bytes) -> bytes:

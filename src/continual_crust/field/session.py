@@ -68,8 +68,8 @@ class Outcome:
     """Files that are no images."""
     marked: int = 0
     """Marks of a review that were new."""
-    unreachable: list[str] = field(default_factory=list)
-    """Images a review would bring back or move, that are gone."""
+    unreachable: list[tuple[str, str | None]] = field(default_factory=list)
+    """Images a review would bring back or move, that are gone: name and the folder, if they came from one."""
     notes: list[str] = field(default_factory=list)
     """What else should be known."""
 
@@ -129,6 +129,9 @@ class Session:
                 )
             good = decoded.good
             notes += notes_of.nearly_flat(decoded)
+            memory = {} if learner.strategy is None else learner.strategy.memory
+            kept = [samples.images.cpu().numpy() for samples in memory.values()]
+            notes += notes_of.on_another_scale(kept, decoded)
             notes += notes_of.filled_up([file.path for file in good], form)
             notes += notes_of.only_the_first(len(decoded.several & {file.path for file in good}))
             notes += notes_of.nearly_known_names(learner, named)
@@ -136,7 +139,9 @@ class Session:
                 notes += notes_of.folders_of_known_classes(learner, folder, label)
             else:
                 notes += notes_of.classes_one_folder_deeper(learner, folder, good)
-            if learner.settings.channels:
+            if not learner.settings.channels:
+                notes += notes_of.sizes_of_their_own(good, form)
+            else:
                 notes += notes_of.lost_to_the_form([file.path for file in good], form)
             new = _unknown(learner, good, digests)
             notes += notes_of.contradictions(learner, good, digests, new)
@@ -173,7 +178,7 @@ class Session:
                 lesson = f"the learning of {shown(folder.resolve())}"
                 lesson += "" if label is None else f" as '{readable(label)}'"
                 notes += self._given_up(lesson)
-                reports = self._taught(learner, incoming, (), lesson)
+                reports = self._taught(learner, incoming, (), lesson, notes)
                 self.state.write(learner.files(), self.before)
         notes += notes_of.second_thoughts(learner) + notes_of.nothing_to_compare_with(learner)
         return Outcome(reports, known, skipped, notes=notes)
@@ -201,7 +206,7 @@ class Session:
                 also = sorted(review.emptied)
                 lesson = f"the review {shown(file.resolve())}"
                 notes += self._given_up(lesson)
-                reports = self._taught(learner, incoming, also, lesson) if len(incoming.ids) or also else []
+                reports = self._taught(learner, incoming, also, lesson, notes) if len(incoming.ids) or also else []
                 self.state.write(learner.files())
         notes += notes_of.made_by_a_review(learner, review.made)
         notes += notes_of.too_many_right(learner) + notes_of.second_thoughts(learner)
@@ -272,11 +277,16 @@ class Session:
             return []
         return [f"{unfinished} had not ended and was given up; repeat its command if it is still wanted."]
 
-    def _taught(self, learner: FieldLearner, incoming: Incoming, also: Sequence[int], lesson: str) -> list[ClassReport]:
+    def _taught(
+        self, learner: FieldLearner, incoming: Incoming, also: Sequence[int], lesson: str, notes: list[str]
+    ) -> list[ClassReport]:
         about: dict[str, str | int] = {"lesson": lesson, "generation": self.state.last_number()}
         key = lesson_key(learner, incoming, also)
         checkpoint = Checkpoint(self.state.checkpoint, key, self.checkpoint_seconds, about)
-        return learner.learn(incoming, also, self.on_progress, checkpoint.resumed, checkpoint.save)
+        reports = learner.learn(incoming, also, self.on_progress, checkpoint.resumed, checkpoint.save)
+        if checkpoint.was_otherwise:
+            notes.append(f"{lesson} had been stopped with other images or options, and started over.")
+        return reports
 
     @contextlib.contextmanager
     def _workplace(self) -> Iterator[Path]:

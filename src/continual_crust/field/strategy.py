@@ -229,7 +229,8 @@ class FieldCrust(ContinualCrust):
             judged += count
             on_progress("judging", judged, len(batch.labels))
 
-        return {label: self._assessed(batch, label, advance, seed) for label in batch.classes}
+        known = self._known(batch)
+        return {label: self._assessed(batch, label, known, advance, seed) for label in batch.classes}
 
     def judged_again(
         self, pinned: Mapping[int, NDArray[np.bool_]], on_progress: OnProgress
@@ -259,13 +260,20 @@ class FieldCrust(ContinualCrust):
             on_progress("looking at what is kept", number, len(pinned))
         return found
 
-    def _assessed(self, batch: Batch, label: int, advance: Callable[[int], None], seed: int) -> Assessment:
-        """Judge a class's images by the memory of all others, and by each other."""
+    def _assessed(
+        self,
+        batch: Batch,
+        label: int,
+        known: Mapping[int, tuple[Points, Points]],
+        advance: Callable[[int], None],
+        seed: int,
+    ) -> Assessment:
+        """Judge a class's images by what is known of all others, and by each other."""
         own, purpose = batch.of_class(label), seed_for(seed, f"trust {label}")
         if not len(own):
             return Assessment(np.ones(0, np.float32), None)
         fitted = sample_of(len(own), purpose)
-        sample, others = self._views(batch.rows, own[fitted]), self._others(batch, label)
+        sample, others = self._views(batch.rows, own[fitted]), [known[other] for other in known if other != label]
         plain = [View(sample[view], [other[view] for other in others]) for view in range(2)]
         projections = [Projection.of(view, count) for view, count in zip(plain, DIRECTIONS, strict=True)]
         parts: list[list[Points]] = [[], []]
@@ -279,17 +287,18 @@ class FieldCrust(ContinualCrust):
         ]
         return assess(views, fitted, batch.new[own].numpy(), batch.pinned[own].numpy(), purpose)
 
-    def _others(self, batch: Batch, label: int) -> list[tuple[Points, Points]]:
-        """Both views of what is known of every other class."""
-        looks = []
-        for other in sorted({*self.memory, *batch.classes} - {label}):
-            if other in batch.classes:
-                positions, rows = batch.of_class(other), batch.rows
+    def _known(self, batch: Batch) -> dict[int, tuple[Points, Points]]:
+        """Both views of what is known of every class that another one is to be compared with."""
+        alone = set(batch.classes) if len(batch.classes) == 1 else set()
+        looks = {}
+        for label in sorted({*self.memory, *batch.classes} - alone):
+            if label in batch.classes:
+                positions, rows = batch.of_class(label), batch.rows
             else:
-                positions = torch.arange(len(self.memory[other]))
-                rows = ArrayRows(self.memory[other].images.cpu().numpy())
+                positions = torch.arange(len(self.memory[label]))
+                rows = ArrayRows(self.memory[label].images.cpu().numpy())
             if len(positions) > 1:
-                looks.append(self._views(rows, positions[:: -(-len(positions) // MOST_OTHERS)]))
+                looks[label] = self._views(rows, positions[:: -(-len(positions) // MOST_OTHERS)])
         return looks
 
     def _candidates(self, batch: Batch, lesson: Lesson, label: int, seed: int) -> Tensor:
