@@ -54,8 +54,6 @@ MOVED = 0.1
 AVERAGED = 0.5
 """The share of phase 2, its end, over which weights are averaged."""
 
-"""Told what is being done, how much of it is done and how much there is."""
-
 
 @dataclass(frozen=True)
 class Batch:
