@@ -204,7 +204,7 @@ def test_run_figures_show_the_memory_and_its_true_cleanliness(tmp_path):
     finished = finished_with(lambda samples: samples[torch.arange(3)])
     images, is_clean = memory_by_class(finished)
     for label, samples in finished.strategy.memory.items():
-        assert torch.equal(images[str(label)], finished.stream.images_of(samples.ids))
+        assert torch.equal(images[str(label)], finished.stream.clean_images_of(samples.ids))
         assert torch.equal(is_clean[str(label)], finished.stream.truth.labels[samples.ids] == label)
     written = write_run_figures(finished, tmp_path / "new" / "folder")
     assert [path.name for path in written] == ["accuracy.png", "accuracy_matrix.png", "memory.png"]

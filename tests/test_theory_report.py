@@ -57,11 +57,11 @@ def printed(report: TheoryReport, width: int = 200) -> str:
 
 def test_clean_images_are_those_before_the_noise(few_digits: Dataset) -> None:
     stream = Stream(few_digits, Noise(NoiseKind.SALT_AND_PEPPER, 0.5), seed=1)
-    ids = torch.tensor([7, 0, 90, 41])
-    clean, given = stream.clean_images_of(ids), stream.images_of(ids)
-    changed = (clean != given).flatten(1).any(dim=1)
-    assert torch.equal(changed, stream.truth.perturbed[ids])
-    for image, label in zip(clean, stream.truth.labels[ids], strict=True):
+    given = stream.joined().samples[torch.tensor([7, 0, 90, 41])]
+    clean = stream.clean_images_of(given.ids)
+    changed = (clean != given.images).flatten(1).any(dim=1)
+    assert torch.equal(changed, stream.truth.perturbed[given.ids])
+    for image, label in zip(clean, stream.truth.labels[given.ids], strict=True):
         same = (few_digits.train_images == image).flatten(1).all(dim=1)
         assert label in few_digits.train_labels[same]
 
