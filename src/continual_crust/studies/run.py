@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from continual_crust.data import Dataset, Stream
-from continual_crust.errors import InputError, told_if_unwritable
+from continual_crust.errors import InputError, is_number, told_if_unwritable
 from continual_crust.evaluation import accuracies, average_accuracy, forgetting, mean_purity, purity_per_class
 from continual_crust.models import build_model
 from continual_crust.randomness import seed_for
@@ -165,16 +165,12 @@ def _resume(strategy: Strategy, checkpoint: Path, data: str, revision: str) -> P
         if saved.get("revision", revision) != revision:
             raise InputError("it was begun by a program that came to other results")
         progress = Progress(**saved["progress"])
-        if not all(isinstance(row, list) and all(map(_is_number, row)) for row in progress.accuracy_matrix):
+        if not all(isinstance(row, list) and all(map(is_number, row)) for row in progress.accuracy_matrix):
             raise InputError("its accuracies are no numbers")
-        if len(progress.purities) != len(progress.accuracy_matrix) or not _is_number(progress.seconds):
+        if len(progress.purities) != len(progress.accuracy_matrix) or not is_number(progress.seconds):
             raise InputError("its measures do not fit together")
         strategy.restore(saved["learner"])
         return progress
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @contextmanager
