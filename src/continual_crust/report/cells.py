@@ -39,6 +39,7 @@ class Measure:
 ACCURACY = Measure("accuracy", "Accuracy")
 FORGETTING = Measure("forgetting", "Forgetting", higher_is_better=False)
 PURITY = Measure("purity", "Purity of the memory")
+SHARES = (ACCURACY, FORGETTING, PURITY)
 SECONDS = Measure("seconds", "Time of a run", is_share=False, higher_is_better=False)
 SELECTION = Measure("selection_seconds", "Time for selection", is_share=False, higher_is_better=False)
 

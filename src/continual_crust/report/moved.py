@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import starmap
 
-from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, noise_words
+from continual_crust.report.cells import ACCURACY, FORGETTING, SHARES, noise_words
 from continual_crust.report.departures import is_trained_for, setting_words, training_departures
 from continual_crust.report.evidence import NOT_RUN, Cell, Evidence, Place, name_of, spread, table_of_what_was_run
 from continual_crust.report.paper_comparison import DATASET_NAMES, READINGS, Comparison
@@ -20,7 +20,6 @@ from continual_crust.studies.study_file import shipped_studies
 
 STUDIES = ("readings_large", "readings_mnist_moved_300", "readings_mnist_moved_100")
 """Those in which images are moved. The large networks first, where it matters most."""
-_MEASURES = (ACCURACY, FORGETTING, PURITY)
 
 
 @dataclass(frozen=True)
@@ -114,5 +113,5 @@ def _methods_of_readings() -> dict[str, str]:
 
 def _three(cell: Cell) -> str:
     """Accuracy, forgetting and purity, as far as they were measured."""
-    means = [cell.mean(measure) for measure in _MEASURES] if cell.results else []
+    means = [cell.mean(measure) for measure in SHARES] if cell.results else []
     return ", ".join(spread(mean, math.nan, 3) for mean in means if not math.isnan(mean)) or NOT_RUN

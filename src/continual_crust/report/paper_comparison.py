@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from continual_crust.data.noise import Noise, NoiseKind
-from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, Measure, outside_of
+from continual_crust.report.cells import PURITY, SHARES, Measure, outside_of
 from continual_crust.report.evidence import NOT_RUN, Cell, Evidence, Place, spread, table_of_what_was_run
 from continual_crust.report.styles import style_of
 from continual_crust.studies.paper import WITHOUT_MEMORY, PaperTable
@@ -42,7 +42,6 @@ LEFT_OUT = ("pathmnist",)
 """Data sets that are at hand only as a sample."""
 WITHIN, BETTER, WORSE = "within", "better", "worse"
 DATASET_NAMES = {"mnist": "MNIST", "fashionmnist": "FashionMNIST", "cifar10": "CIFAR10", "mstar": "MSTAR"}
-_MEASURES = (ACCURACY, FORGETTING, PURITY)
 
 
 @dataclass(frozen=True)
@@ -121,8 +120,8 @@ def places_of(table: PaperTable) -> list[Place]:
 
 def comparison_tables(table: PaperTable, evidence: Evidence) -> str:
     """A table of the paper as Markdown: the first that it measures, and the rest to be unfolded."""
-    first = next(measure for measure in _MEASURES if measure.name in table.measures)
-    rest = {measure: _markdown(table, evidence, measure, False) for measure in _MEASURES if measure is not first}
+    first = next(measure for measure in SHARES if measure.name in table.measures)
+    rest = {measure: _markdown(table, evidence, measure, False) for measure in SHARES if measure is not first}
     folded = [
         f"<details><summary>{measure.title}</summary>\n\n{text}\n</details>\n" for measure, text in rest.items() if text
     ]
@@ -140,7 +139,7 @@ def tally(table: PaperTable, evidence: Evidence) -> Counter[str]:
 
 def counted(table: PaperTable, evidence: Evidence) -> Iterator[Comparison]:
     """All numbers of the paper beside ours."""
-    for measure in _MEASURES:
+    for measure in SHARES:
         for row in comparisons(table, evidence, measure):
             yield from (cell for cell in row if cell.paper is not None and cell.counts)
 

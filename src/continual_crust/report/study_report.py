@@ -11,9 +11,7 @@ from PIL import Image
 
 from continual_crust.errors import told_if_unwritable
 from continual_crust.report.cells import (
-    ACCURACY,
-    FORGETTING,
-    PURITY,
+    SHARES,
     Column,
     Row,
     build_grid,
@@ -154,7 +152,7 @@ class _StudyPart:
         for dataset in self._datasets():
             figures = [
                 self._figure(shown, dataset, "noise", measure.name)
-                for measure in (ACCURACY, FORGETTING, PURITY)
+                for measure in SHARES
                 if (shown := against_noise(self.grid, dataset, measure)) is not None
             ]
             if figures:
