@@ -14,7 +14,7 @@ from continual_crust.evaluation.statistics import mean_and_std
 from continual_crust.report.cells import Measure
 from continual_crust.report.departures import departures, setting_words, training_departures
 from continual_crust.report.styles import style_of
-from continual_crust.report.tables import markdown_table
+from continual_crust.report.tables import decimal, markdown_table
 from continual_crust.strategies.training import PRECISIONS
 from continual_crust.studies.collected import Row
 from continual_crust.studies.config import RunConfig
@@ -186,5 +186,5 @@ def spread(mean: float, std: float, digits: int) -> str:
     >>> spread(-0.0412, 0.0123, 2), spread(0.5, math.nan, 3)
     ('−0.04\\xa0±\\xa00.01', '0.500')
     """
-    text = f"{round(mean, digits) + 0.0:.{digits}f}".replace("-", "−")
+    text = decimal(mean, digits)
     return text if math.isnan(std) else f"{text}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{std:.{digits}f}"
