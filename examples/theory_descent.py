@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from continual_crust.data import load_dataset
-from continual_crust.report.drawing import png
+from continual_crust.report.drawing import save_png
 from continual_crust.report.theory_figure import descent_figure
 from continual_crust.theory import Descent, Outputs, descend, measure
 from continual_crust.writing import write_atomically
@@ -61,7 +61,7 @@ def main() -> None:
         "residual_after": descent.steps[-1].after,
         "bound_after": descent.bounds[-1],
     }
-    write_atomically(chosen.figure, png(descent_figure(descent)))
+    save_png(descent_figure(descent), chosen.figure)
     write_atomically(chosen.out, json.dumps(found, indent=1) + "\n")
     print(chosen.out.read_text(encoding="utf-8"), end="")
 

@@ -283,8 +283,8 @@ def _refuse_other_data(
 def _show_samples(study: Study, text: str, path: Path, data_root: Path | None, download: bool) -> None:
     """A picture of some images of each class, for every data set of the study that can be read."""
     from continual_crust.data import load_dataset
-    from continual_crust.report.figures import save
-    from continual_crust.report.samples import sample_sheet
+    from continual_crust.report.drawing import save_png
+    from continual_crust.report.figures import sample_sheet
     from continual_crust.studies.folder import StudyFolder
 
     missing = []
@@ -297,7 +297,7 @@ def _show_samples(study: Study, text: str, path: Path, data_root: Path | None, d
             console.print(Text(f"{name}: {error}"), soft_wrap=True)
             continue
         picture = StudyFolder.create(path, study, text).path / f"samples-{name}.png"
-        save(sample_sheet(dataset), picture)
+        save_png(sample_sheet(dataset), picture)
         tell_where("written to ", picture)
     if missing:
         raise InputError(f"{len(missing)} of {len(study.datasets)} data sets could not be read; see above.")

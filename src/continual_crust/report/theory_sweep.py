@@ -17,7 +17,7 @@ import torch
 from continual_crust.data import Noise, NoiseKind, load_dataset
 from continual_crust.errors import InputError, told_if_unwritable
 from continual_crust.progress import OnProgress
-from continual_crust.report.drawing import png
+from continual_crust.report.drawing import save_png
 from continual_crust.report.tables import markdown_table
 from continual_crust.report.theory_figure import theory_figure
 from continual_crust.strategies import Training, strategy_named
@@ -95,7 +95,7 @@ def sweep(
     about = {"dataset": "digits", "method": method, "seeds": seeds, "versions": versions()}
     path = out / "theory_digits.json"
     write_json(path, about | {"rows": rows})
-    write_atomically(path.with_suffix(".png"), png(theory_figure(rows)))
+    save_png(theory_figure(rows), path.with_suffix(".png"))
     write_atomically(path.with_suffix(".md"), markdown(sweep_tables(rows)))
     return path
 
