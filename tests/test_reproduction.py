@@ -16,7 +16,7 @@ from continual_crust.report.generated_tables import PLACE, available_tables, evi
 from continual_crust.report.moved import STUDIES as STUDIES_OF_MOVED
 from continual_crust.report.paper_comparison import TABLES
 from continual_crust.report.reproduction_figures import accuracy_against_noise, ours_against_the_papers
-from continual_crust.studies.collected import Collected, Row
+from continual_crust.studies.collected import Collected, KeptRun
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.paper import paper_tables
 from continual_crust.studies.result import RunResult
@@ -35,7 +35,7 @@ def studies() -> dict[str, Study]:
 
 
 def collected(*runs: tuple[RunConfig, float]) -> Collected:
-    rows = [Row.of(config, result_of(config, accuracy)) for config, accuracy in runs]
+    rows = [KeptRun.of(config, result_of(config, accuracy)) for config, accuracy in runs]
     return Collected({row.run: row for row in rows})
 
 

@@ -16,7 +16,7 @@ from continual_crust.report.departures import departures, setting_words, trainin
 from continual_crust.report.styles import style_of
 from continual_crust.report.tables import decimal, markdown_table
 from continual_crust.strategies.training import PRECISIONS
-from continual_crust.studies.collected import Row
+from continual_crust.studies.collected import KeptRun
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.result import RunResult
 from continual_crust.studies.study import Study, revision_of, run_id
@@ -81,7 +81,7 @@ class Evidence:
         If two of the studies plan different runs for the same cell.
     """
 
-    def __init__(self, studies: Iterable[Study], rows: Iterable[Row]) -> None:
+    def __init__(self, studies: Iterable[Study], rows: Iterable[KeptRun]) -> None:
         self._results: dict[str, dict[str, RunResult]] = {precision: {} for precision in PRECISIONS}
         for row in rows:
             if row.result.revision == revision_of(row.config.method):
