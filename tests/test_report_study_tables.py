@@ -10,7 +10,7 @@ import pytest
 
 from continual_crust.data.noise import NoiseKind
 from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, Row, Summary, build_grid, safe_name
-from continual_crust.report.significance import Comparison, comparisons
+from continual_crust.report.significance import Ranking, rankings
 from continual_crust.report.study_data import read_studies
 from continual_crust.report.study_tables import as_csv, as_latex, as_markdown, study_tables
 from continual_crust.selection.selectors import SelectorConfig
@@ -99,7 +99,7 @@ def test_a_method_is_one_row_whatever_rate_suits_each_data_set(tmp_path, rate):
     assert len({defaults_for(column.dataset, NoiseKind.NONE, "replay").training for column in grid.columns}) == 2
     assert [row.label for row in grid.rows] == ["Replay", f"Replay (learning_rate {rate})", "CRUST"]
     assert all(grid.results(row, column) for row in grid.rows for column in grid.columns)
-    assert all(isinstance(found, Comparison) and not found.left_out for found in comparisons(grid))
+    assert all(isinstance(found, Ranking) and not found.left_out for found in rankings(grid))
 
 
 SIFT = """id: mine
@@ -204,8 +204,8 @@ seeds: 1
 
 
 def test_a_row_whose_memory_is_chosen_otherwise_has_no_arrow_of_the_papers(tmp_path):
-    accuracy = comparisons(grid_of(finished_study(tmp_path / "mine", ARROWED)))[0]
-    assert isinstance(accuracy, Comparison)
+    accuracy = rankings(grid_of(finished_study(tmp_path / "mine", ARROWED)))[0]
+    assert isinstance(accuracy, Ranking)
     assert accuracy.papers["Replay"] == "better"
     assert "Replay (memory by herding)" not in accuracy.papers
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from continual_crust.data.noise import Noise, NoiseKind
 from continual_crust.report.drawing import png
-from continual_crust.report.figures import accuracy_over_experiences, contact_sheet, purity_by_method
+from continual_crust.report.figures import PER_ROW, accuracy_over_experiences, contact_sheet, purity_by_method
 from continual_crust.report.markup import image, text
 from continual_crust.report.page_style import CSS
 from continual_crust.report.styles import style_of
@@ -25,8 +25,6 @@ from continual_crust.writing import write_atomically
 
 BASELINE = "replay"
 """The method that the others' memories are compared with."""
-PER_ROW = 25
-"""Images of a class that fit side by side on the page."""
 
 
 @dataclass(frozen=True)

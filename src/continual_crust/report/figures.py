@@ -35,6 +35,8 @@ from continual_crust.studies.result import RunResult
 from continual_crust.studies.run import FinishedRun
 
 LEGEND_COLUMNS = 3
+PER_ROW = 25
+"""Images of a class that fit side by side on a page."""
 SAMPLES_PER_CLASS = 12
 """Images of each class on a sheet of samples."""
 

@@ -20,10 +20,10 @@ from continual_crust.report.cells import (
     unique,
 )
 from continual_crust.report.drawing import png, svg
-from continual_crust.report.figures import contact_sheet
+from continual_crust.report.figures import PER_ROW, contact_sheet
 from continual_crust.report.markup import image, text
 from continual_crust.report.matrix_viewer import SCRIPT, Matrix, viewer
-from continual_crust.report.significance import Comparison, comparisons
+from continual_crust.report.significance import Ranking, rankings
 from continual_crust.report.study_data import Run, StudyData, read_studies
 from continual_crust.report.study_figures import (
     CURVES,
@@ -46,8 +46,6 @@ from continual_crust.report.study_tables import StudyTable, as_csv, as_latex, as
 from continual_crust.studies.memory import ClassMemory, load_memory
 from continual_crust.writing import write_atomically
 
-PER_ROW = 25
-"""Images of a class that fit side by side on the page."""
 SHEET_COLOURS = 128
 """Enough for small images; a page can hold dozens of sheets."""
 INNER = ("tables", "figures")
@@ -233,11 +231,11 @@ class _StudyPart:
         )
 
     def _significance(self) -> str:
-        found = comparisons(self.grid)
+        found = rankings(self.grid)
         pictures = []
-        for number, comparison in enumerate(found):
-            if isinstance(comparison, Comparison):
-                shown = critical_difference_diagram(comparison.ranks, comparison.difference, comparison.methods)
+        for number, ranking in enumerate(found):
+            if isinstance(ranking, Ranking):
+                shown = critical_difference_diagram(ranking.ranks, ranking.difference, ranking.methods)
                 pictures.append(f'<div class="wide">{self._figure(shown, "ranks", str(number + 1))}</div>')
             else:
                 pictures.append("")
