@@ -34,8 +34,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from avalanche_peers import Budget, SupervisedPlugin, SupervisedTemplate, avalanche_stream, normalization, replay
 from continual_crust.data import Dataset, Noise, Stream, load_dataset
 from continual_crust.models import build_model
-from continual_crust.models.dropping import Dropout
-from continual_crust.models.side_by_side import MaxPool2x2
+from continual_crust.models.simple_cnn_layers import Dropout, MaxPool2x2
 from continual_crust.process_memory import keep_freed_memory
 from continual_crust.strategies import Replay, Training
 from continual_crust.strategies.network import Network
