@@ -14,13 +14,15 @@ from continual_crust.data.folder import visible
 from continual_crust.data.images import survey, used_depth
 from continual_crust.errors import first_few
 from continual_crust.field.core import FieldLearner
-from continual_crust.field.folder import Form, ImageFile, class_name, shown
+from continual_crust.field.folder import DecodedFiles, Form, ImageFile, class_name, shown
 from continual_crust.field.inputs import Label
 from continual_crust.field.rows import Rows
 from continual_crust.field.seen import NO_MARK, RIGHT
 
 SHOWN = 5
 """Names in a sentence."""
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
+"""Of files that were likely meant to be learned."""
 LEAST_CONTRAST = 1 / 12
 """Images that use a smaller part than this of what a learner sees are nearly flat to it."""
 
@@ -58,6 +60,33 @@ def filled_up(paths: Sequence[Path], form: Form) -> list[str]:
         "black border, which may give their class away; enlarge them, or start another STATE with a smaller "
         "--image-size."
     ]
+
+
+def larger_than_the_cache(images: DecodedFiles) -> list[str]:
+    """Of images for which there was no room in the cache."""
+    if not images.decoded_each_time:
+        return []
+    return [
+        f"{images.decoded_each_time} images do not fit the cache and are decoded each time; a larger --cache-size "
+        "would be faster."
+    ]
+
+
+def empty_class_folders(folder: Path, files: Sequence[ImageFile], apart_from: Path) -> list[str]:
+    """Of class folders in which there is no file; a folder that holds `apart_from` is no class folder."""
+    state = apart_from.resolve()
+    folders = [entry for entry in visible(folder) if entry.is_dir() and not state.is_relative_to(entry.resolve())]
+    empty = sorted({class_name(entry.name) for entry in folders} - {file.label for file in files})
+    return [f"there is no file in {first_few(empty, 3)}: no such class."] if empty else []
+
+
+def images_in_no_class_folder(folder: Path) -> list[str]:
+    """Of images that lie beside the class folders."""
+    stray = sum(entry.suffix.lower() in IMAGE_SUFFIXES and not entry.is_dir() for entry in visible(folder))
+    if not stray:
+        return []
+    lie, were, them = ("image lies", "was", "it") if stray == 1 else ("images lie", "were", "them")
+    return [f"{stray} {lie} in {folder} itself, in no class folder, and {were} skipped; put {them} into one."]
 
 
 def nearly_flat(images: Rows) -> list[str]:
