@@ -410,11 +410,11 @@ def test_what_was_not_moved_is_no_row_of_moved_images(studies: dict[str, Study])
     assert table(available_tables(collected(*with_accuracy(runs, 0.5)))["moved"]()) == []
 
 
-def test_figures_are_drawn_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_are_drawn_where_asked(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- table: what there is -->\n<!-- end of table -->\n", encoding="utf-8")
     tables = ("study", "tables", page, "--from", ROOT / "results" / "reproduction", "--figures")
-    assert command(monkeypatch, *tables, tmp_path / "none") != 0
+    assert command(*tables, tmp_path / "none") != 0
     assert "runs have been" not in page.read_text(encoding="utf-8")
-    assert command(monkeypatch, *tables, tmp_path) == 0
+    assert command(*tables, tmp_path) == 0
     assert {path.name for path in tmp_path.glob("*.png")} == {"reproduction_noise.png", "reproduction_paper.png"}
