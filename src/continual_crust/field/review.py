@@ -27,8 +27,8 @@ from continual_crust.field.seen import NO_MARK, OTHER, RIGHT, WRONG, Seen, diges
 class Review:
     """Marks on their way into a learner's record, which changes only with :meth:`incoming`.
 
-    An image is known by its pixels, wherever it is: of what was moved before, its old class's record and its new one's
-    both know. A later word about either undoes the move.
+    Images are recognised by their pixels. One that was moved before is in the records of both its old and its new
+    class, and a later mark on either of the two undoes the move.
     """
 
     def __init__(self, learner: FieldLearner) -> None:

@@ -73,7 +73,7 @@ class Cell:
 class Evidence:
     """Collected results, and the runs that studies plan.
 
-    Runs of either precision are accepted for a cell and never mixed: those of which there are more, float32 first.
+    A cell has runs of one precision only: the one of which there are more, float32 if there are as many.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def _id_at_any_precision(config: RunConfig) -> str:
 
 
 def name_of(config: RunConfig) -> str:
-    """A method for people, with whatever about its choice and its own options is not its default for the data set.
+    """A method's name for people, with what its selector and options depart in from the defaults for the data set.
 
     >>> from continual_crust.selection.selectors import SelectorConfig
     >>> name_of(RunConfig("mnist", "der", "simple_cnn", selector=SelectorConfig("herding"), options={"alpha": 0.3}))
@@ -176,12 +176,12 @@ def name_of(config: RunConfig) -> str:
 
 
 def full_name_of(config: RunConfig, shared: Mapping[str, Any]) -> str:
-    """The same, with whatever about the training is neither the data set's default nor shared by the whole study."""
+    """The same, with what the training departs in from the defaults for the data set and from the whole study."""
     return ", ".join([name_of(config), *starmap(setting_words, training_departures(config, shared).items())])
 
 
 def spread(mean: float, std: float, digits: int) -> str:
-    """A mean and its deviation, which one run has not, in one piece: a narrow column must not tear it.
+    """A mean and its deviation, if there is one, with spaces at which a narrow column does not break.
 
     >>> spread(-0.0412, 0.0123, 2), spread(0.5, math.nan, 3)
     ('−0.04\\xa0±\\xa00.01', '0.500')

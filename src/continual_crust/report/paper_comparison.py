@@ -19,15 +19,16 @@ OUR_SEEDS = range(2, 7)
 """Of what is ours: the first two seeds are for tuning it."""
 AS_RELEASED, AS_WRITTEN = "CRUST as released", "CRUST as written"
 IN_TWO_PHASES = "CRUST, memory by random"
-"""What Replay is, if it is trained as CRUST is."""
+"""How tables call replay that is trained in two phases, as CRUST is."""
 READINGS: dict[str, tuple[str, ...]] = {
     "replay": (IN_TWO_PHASES,),
     "der": (style_of("der").label,),
     "crust": (AS_WRITTEN, style_of("cumulative_crust").label),
     "cosine_crust": (style_of("cumulative_cosine_crust").label,),
 }
-"""What else may be meant by a method. Shown beside the paper's numbers where a study has it; not counted."""
+"""Other readings of the paper's methods, shown beside its numbers where a study has them, but not counted."""
 NAMES = {"crust": AS_RELEASED, "der": "DER, alpha 3.0", "cumulative": "Cumulative, restart"}
+"""What is taken for a method of the paper, where that is not the method with our defaults."""
 OURS = tuple(style_of(method).label for method in ("sift", "sift_oracle", "oracle"))
 """Our own method, what it would come to with a judge that is never wrong, and what CRUST would."""
 TABLES = (

@@ -93,9 +93,10 @@ class DistanceTable:
         return nearest
 
     def won(self, clients: Tensor, before: Tensor, after: Tensor) -> Tensor:
-        """What each candidate could have won of the way that some clients came closer, from `before` to `after`.
+        """How much of its gain each candidate loses when some clients come closer, from `before` to `after`.
 
-        That is the sum over those clients of `before` minus the candidate's distance, from 0 up to `before - after`.
+        Each of these clients costs a candidate as much as the candidate is nearer than `before`, but no more than
+        `before - after`.
         """
         total = torch.zeros(self.shape[1], dtype=torch.int64, device=self.device)
         everyone = len(clients) == self.shape[0]
