@@ -102,7 +102,7 @@ class FieldLearner:
             raise InputError(f"there is a class {new!r} already; to join both, mark images as {new!r} in a review.")
         if type(new) is not type(old):
             raise InputError("some classes are called by texts and some by numbers; use one kind for all.")
-        self.labels = _replaced(self.labels, index, new)
+        self.labels = replaced(self.labels, index, new)
         names = [[new if label == old else label for label in batch["classes"]] for batch in self.batches]
         self.batches = [{**batch, "classes": inside} for batch, inside in zip(self.batches, names, strict=True)]
 
@@ -312,10 +312,10 @@ class FieldLearner:
         seen.score[rows] = np.where(seen.mark[rows] == RIGHT, 1, found.right)
         seen.kept[:] = False
         seen.kept[strategy.memory[label].ids.cpu().numpy()] = True
-        self.seen = _replaced(self.seen, label, seen)
+        self.seen = replaced(self.seen, label, seen)
         if found.noise is not None and len(fresh):
-            self.noise = _replaced(self.noise, label, found.noise)
-            self.noise_batches = _replaced(self.noise_batches, label, int(seen.batch[fresh].max()))
+            self.noise = replaced(self.noise, label, found.noise)
+            self.noise_batches = replaced(self.noise_batches, label, int(seen.batch[fresh].max()))
         doubtful = fresh[seen.looks_wrong()[fresh]]
         doubts = doubts_of(seen, doubtful, self.labels)
         noise = found.noise if len(fresh) else self.noise[label]
@@ -341,10 +341,11 @@ class FieldLearner:
             )
             seen.score[doubted] = right[changed]
             seen.other[doubted], seen.other_probability[doubted] = second_opinion(logits.double(), label)
-            self.seen = _replaced(self.seen, label, seen)
+            self.seen = replaced(self.seen, label, seen)
             counts[self.labels[label]] = len(doubted)
         return counts
 
 
-def _replaced(items: list[Any], index: int, item: Any) -> list[Any]:
+def replaced(items: list[Any], index: int, item: Any) -> list[Any]:
+    """A list with another item in one place; the old list stays as it is."""
     return [*items[:index], item, *items[index + 1 :]]

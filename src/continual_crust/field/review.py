@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError, unknown_name
-from continual_crust.field.core import FieldLearner, Incoming
+from continual_crust.field.core import FieldLearner, Incoming, replaced
 from continual_crust.field.folder import Form, class_name, image_files, in_folder_called
 from continual_crust.field.inputs import Label
 from continual_crust.field.review_file import Mark
@@ -107,7 +107,7 @@ class Review:
             if index in self._memory():
                 kept = self._memory()[index].ids.cpu().numpy()
                 seen.kept[kept[np.isin(seen.mark[kept], (NO_MARK, RIGHT))]] = True
-            learner.seen = [*learner.seen[:index], seen, *learner.seen[index + 1 :]]
+            learner.seen = replaced(learner.seen, index, seen)
         images = np.array([*found.values()], np.uint8).reshape(-1, *learner.settings.image_shape)
         classes, ids = np.array([*found], np.int64).reshape(-1, 2).T
         return Incoming(ArrayRows(images), classes, ids), unreachable
