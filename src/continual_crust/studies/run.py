@@ -98,10 +98,13 @@ def execute(
         if checkpoint is not None:
             stands = {"learner": strategy.state(), "progress": asdict(progress), "data": dataset.fingerprint}
             write_atomically(checkpoint, pack_tree(stands | {"revision": revision_of(config.method)}))
-    matrix, purities, seconds = progress.accuracy_matrix, progress.purities, progress.seconds
+    return FinishedRun(_result_of(config, strategy, stream, progress), strategy, stream)
+
+
+def _result_of(config: RunConfig, strategy: Strategy, stream: Stream, progress: Progress) -> RunResult:
+    names, device, matrix = stream.dataset.class_names, strategy.network.device, progress.accuracy_matrix
     per_class = purity_per_class(strategy.memory, stream.truth)
-    names = dataset.class_names
-    result = RunResult(
+    return RunResult(
         method=config.method,
         dataset=config.dataset,
         noise=str(config.noise),
@@ -111,17 +114,16 @@ def execute(
         forgetting=forgetting(matrix),
         purity=mean_purity(per_class),
         purity_per_class={names[label]: purity for label, purity in per_class.items()},
-        purity_per_experience=purities,
+        purity_per_experience=progress.purities,
         experiences=[[names[label] for label in group] for group in stream.groups],
-        seconds=seconds,
+        seconds=progress.seconds,
         selection_seconds=strategy.selection_seconds,
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         versions=versions(),
         memory_sizes={names[label]: len(samples) for label, samples in strategy.memory.items()},
         revision=revision_of(config.method),
-        data=dataset.fingerprint,
+        data=stream.dataset.fingerprint,
     )
-    return FinishedRun(result, strategy, stream)
 
 
 def build_strategy(
