@@ -21,7 +21,7 @@ from continual_crust.report.cells import (
 )
 from continual_crust.report.drawing import png, svg
 from continual_crust.report.figures import PER_ROW, contact_sheet
-from continual_crust.report.markup import image, text
+from continual_crust.report.markup import image, text, whole_page
 from continual_crust.report.matrix_viewer import SCRIPT, Matrix, viewer
 from continual_crust.report.significance import Ranking, rankings
 from continual_crust.report.study_data import Run, StudyData, read_studies
@@ -284,16 +284,7 @@ def _remove_earlier(out: Path, files: Collection[str]) -> None:
 
 def _page(studies: Sequence[StudyData], names: Sequence[str], parts: Sequence[str]) -> str:
     title = studies[0].title if len(studies) == 1 else f"{len(studies)} studies"
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)} – continual-crust</title>
-<style>{study_css()}</style>
-</head>
-<body>
-<main>
+    body = f"""<main>
 <h1>{text(title)}</h1>
 {contents(studies, names) if len(studies) > 1 else ""}
 {"".join(parts)}
@@ -305,9 +296,8 @@ evaluation.</p>
 <p class="soft">{text(software(studies))}</p>
 </main>
 <script>{SCRIPT}</script>
-</body>
-</html>
 """
+    return whole_page(f"{title} – continual-crust", study_css(), body)
 
 
 def _image(kind: str, data: bytes, alt: str, caption: str) -> str:
