@@ -1,4 +1,7 @@
-"""What a person should know about a lesson beside what was learned: one sentence for each thing."""
+"""Notes on a lesson for a person, beside what was learned.
+
+Each function returns the sentences about one thing, or none where there is nothing to say.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ SURE, NEARLY_ALL = 0.9, 0.9
 
 
 def lost_to_the_form(paths: Sequence[Path], form: Form) -> list[str]:
-    """What a learner of this form does not see of images, by what a few dozen of them say."""
+    """About what a learner of this form does not see of images, judged by a few dozen of them."""
     some = paths[:: -(-len(paths) // 50) or 1]
     headers = survey(some)
     notes = []
@@ -51,7 +54,7 @@ def lost_to_the_form(paths: Sequence[Path], form: Form) -> list[str]:
 
 
 def filled_up(paths: Sequence[Path], form: Form) -> list[str]:
-    """Of images that are smaller than what is cut out of them, by what a few dozen of them say."""
+    """About images that are smaller than what is cut out of them, judged by a few dozen of them."""
     some = survey(paths[:: -(-len(paths) // 50) or 1]) if form.crop else []
     if not any(header.width < form.width or header.height < form.height for header in some):
         return []
@@ -63,7 +66,7 @@ def filled_up(paths: Sequence[Path], form: Form) -> list[str]:
 
 
 def larger_than_the_cache(images: DecodedFiles) -> list[str]:
-    """Of images for which there was no room in the cache."""
+    """About images for which there was no room in the cache."""
     if not images.decoded_each_time:
         return []
     return [
@@ -73,7 +76,7 @@ def larger_than_the_cache(images: DecodedFiles) -> list[str]:
 
 
 def empty_class_folders(folder: Path, files: Sequence[ImageFile], apart_from: Path) -> list[str]:
-    """Of class folders in which there is no file; a folder that holds `apart_from` is no class folder."""
+    """About class folders in which there is no file; a folder that holds `apart_from` is no class folder."""
     state = apart_from.resolve()
     folders = [entry for entry in visible(folder) if entry.is_dir() and not state.is_relative_to(entry.resolve())]
     empty = sorted({class_name(entry.name) for entry in folders} - {file.label for file in files})
@@ -81,7 +84,7 @@ def empty_class_folders(folder: Path, files: Sequence[ImageFile], apart_from: Pa
 
 
 def images_in_no_class_folder(folder: Path) -> list[str]:
-    """Of images that lie beside the class folders."""
+    """About images that lie beside the class folders."""
     stray = sum(entry.suffix.lower() in IMAGE_SUFFIXES and not entry.is_dir() for entry in visible(folder))
     if not stray:
         return []
@@ -90,7 +93,7 @@ def images_in_no_class_folder(folder: Path) -> list[str]:
 
 
 def nearly_flat(images: Rows) -> list[str]:
-    """Of images in which hardly anything can be seen, by what a few dozen of them say."""
+    """About images in which hardly anything can be seen, judged by a few dozen of them."""
     # One at a time: they may be large.
     extremes = [images.take(one).aminmax() for one in torch.arange(0, len(images), -(-len(images) // 50)).split(1)]
     low, high = min(int(pair.min) for pair in extremes), max(int(pair.max) for pair in extremes)
@@ -103,7 +106,7 @@ def nearly_flat(images: Rows) -> list[str]:
 
 
 def only_the_first(several: int) -> list[str]:
-    """Of files with more than one image."""
+    """About files with more than one image."""
     if not several:
         return []
     hold = "1 file holds" if several == 1 else f"{several} files hold"
@@ -111,7 +114,7 @@ def only_the_first(several: int) -> list[str]:
 
 
 def nothing_to_compare_with(learner: FieldLearner) -> list[str]:
-    """Of a first class that came alone, where some of it looks wrong."""
+    """About a first class that came alone, where some of it looks wrong."""
     if len(learner.labels) > 1 or not learner.seen[0].looks_wrong().any():
         return []
     return [
@@ -121,7 +124,7 @@ def nothing_to_compare_with(learner: FieldLearner) -> list[str]:
 
 
 def second_thoughts(learner: FieldLearner) -> list[str]:
-    """Of kept images that the lesson has made look wrong."""
+    """About kept images that the lesson has made look wrong."""
     return [
         f"now that more is known, images kept of '{label}' look wrong, {count} of them; have a look in a review."
         for label, count in learner.second_thoughts.items()
@@ -129,7 +132,7 @@ def second_thoughts(learner: FieldLearner) -> list[str]:
 
 
 def made_by_a_review(learner: FieldLearner, made: Sequence[Label]) -> list[str]:
-    """Of classes that were not known before."""
+    """About classes that were not known before."""
     notes = []
     for label in made:
         count, name = len(learner.seen[learner.index_of(label)]), str(label)
@@ -141,7 +144,7 @@ def made_by_a_review(learner: FieldLearner, made: Sequence[Label]) -> list[str]:
 
 
 def too_many_right(learner: FieldLearner) -> list[str]:
-    """Of classes of which more was called right than can be kept."""
+    """About classes of which more was called right than can be kept."""
     notes = []
     for label, seen in zip(learner.labels, learner.seen, strict=True):
         right = int((seen.mark == RIGHT).sum())
@@ -154,7 +157,7 @@ def too_many_right(learner: FieldLearner) -> list[str]:
 
 
 def nearly_known_names(learner: FieldLearner, files: Sequence[ImageFile]) -> list[str]:
-    """Of new classes that are called nearly as others are, known or new, which may be a slip."""
+    """About new classes whose names differ from another's, known or new, in case alone, which may be a slip."""
     known = [str(label) for label in learner.labels]
     called = {name.casefold(): name for name in known}
     notes = []
@@ -171,7 +174,7 @@ def _way_back(learner: FieldLearner) -> str:
 
 
 def folders_of_known_classes(learner: FieldLearner, folder: Path, label: str) -> list[str]:
-    """Of class folders that are all learned as one class."""
+    """About class folders that are all learned as one class."""
     known = {class_name(str(one)) for one in learner.labels} - {class_name(label)}
     found = [name for entry in visible(folder) if entry.is_dir() and (name := class_name(entry.name)) in known]
     if not found:
@@ -181,7 +184,7 @@ def folders_of_known_classes(learner: FieldLearner, folder: Path, label: str) ->
 
 
 def classes_one_folder_deeper(learner: FieldLearner, folder: Path, files: Sequence[ImageFile]) -> list[str]:
-    """Of class folders that seem to hold class folders, as where a folder above the right one was given.
+    """About class folders that seem to hold class folders, as where a folder above the right one was given.
 
     Nothing is said of a known class's folders: they may be days or cameras.
     """
@@ -204,7 +207,7 @@ def classes_one_folder_deeper(learner: FieldLearner, folder: Path, files: Sequen
 
 
 def taken_for_another_class(learner: FieldLearner, rows: Rows, labels: Sequence[Label]) -> list[str]:
-    """Of classes of whose new images the learner, before it learns them, is sure that they are another class's."""
+    """About classes whose new images the learner, before it learns them, is sure to be of another class."""
     if learner.strategy is None or len(learner.labels) < 2:
         return []
     notes, positions = [], dict[Label, list[int]]()
@@ -226,7 +229,7 @@ def taken_for_another_class(learner: FieldLearner, rows: Rows, labels: Sequence[
 def contradictions(
     learner: FieldLearner, files: Sequence[ImageFile], digests: NDArray[np.uint8], new: NDArray[np.int64]
 ) -> list[str]:
-    """Of new images that are pixel by pixel what another class has, from before or from the same folder."""
+    """About new images that equal one of another class pixel by pixel, from before or from the same folder."""
     classes: dict[bytes, str] = {}
     for label, seen in zip(learner.labels, learner.seen, strict=True):
         for row in np.flatnonzero(np.isin(seen.mark, (NO_MARK, RIGHT))).tolist():

@@ -131,7 +131,7 @@ class Review:
         return known
 
     def _moved_to(self, index: int, row: int) -> Iterator[tuple[int, int]]:
-        """Where else an image counts as right: class and row."""
+        """The other classes in which an image counts as right, each with its row there."""
         digest = self._record(index).digest[row].tobytes()
         for other in range(len(self._learner.labels)):
             there = None if other == index else self._row_of(other, digest)
@@ -139,7 +139,7 @@ class Review:
                 yield other, there
 
     def _row_of(self, index: int, digest: bytes) -> int | None:
-        """Where a class's record has the image of these pixels."""
+        """The row of a class's record that has the image of these pixels, if there is one."""
         if index not in self._pixels:
             self._pixels[index] = {pixels.tobytes(): row for row, pixels in enumerate(self._read(index).digest)}
         return self._pixels[index].get(digest)

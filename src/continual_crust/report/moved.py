@@ -37,13 +37,13 @@ class Moved:
 
     @property
     def accuracies(self) -> tuple[Comparison, Comparison]:
-        """Of images as they came and of moved ones, beside the paper's."""
+        """The accuracies on images as they came and on moved ones, each beside the paper's."""
         theirs = self._paper(ACCURACY.name)
         came, moved = (Comparison(self.name, self.place, ACCURACY, cell, theirs) for cell in self._cells)
         return came, moved
 
     def row(self) -> list[str]:
-        """For a table."""
+        """The cells of its row in the table."""
         paper = [found and spread(*found, 2) for found in map(self._paper, (ACCURACY.name, FORGETTING.name))]
         verdicts = [
             Comparison(self.name, self.place, measure, self.moved, self._paper(measure.name)).verdict
@@ -97,7 +97,7 @@ def _table_of(config: RunConfig) -> PaperTable:
 
 
 def _name_of(config: RunConfig) -> str:
-    """With the rate, where it is not the one that the method has beside the paper's numbers."""
+    """The method's name, with the learning rate where it is not the one it has beside the paper's numbers."""
     came = _unmoved(replace(config, training=replace(config.training, precision=PRECISIONS[0])))
     changed = {} if is_trained_for(_table_of(came).id, came, {}) else training_departures(came, {})
     return ", ".join([name_of(came), *starmap(setting_words, changed.items())])
@@ -105,7 +105,7 @@ def _name_of(config: RunConfig) -> str:
 
 @cache
 def _methods_of_readings() -> dict[str, str]:
-    """By the method that is a reading of another, that other."""
+    """By each method that is another reading of a method of the paper, that method."""
     labels = {label: method for method, readings in READINGS.items() for label in readings}
     own = ("cumulative_crust", "cumulative_cosine_crust")
     return {reading: labels[style_of(reading).label] for reading in own}

@@ -70,12 +70,12 @@ class Comparison:
         return BETTER if (outside > 0) == self.measure.higher_is_better else WORSE
 
     def words(self) -> str:
-        """For a cell of a table."""
+        """Both numbers and the verdict, for a cell of a table."""
         verdict = self.verdict if self.verdict in ("", WITHIN) else f"**{self.verdict}**"
         return "<br>".join(filter(None, [self.numbers("<br>"), verdict]))
 
     def numbers(self, between: str = ", ") -> str:
-        """Both, as far as there are two."""
+        """Our number and the paper's, if it has one."""
         ours = self.ours.words(self.measure)
         return ours if self.paper is None else f"{ours}{between}paper {spread(*self.paper, 2)}"
 
@@ -102,7 +102,7 @@ def comparisons(table: PaperTable, evidence: Evidence, measure: Measure) -> Iter
 
 
 def _names(method: str, table: PaperTable) -> list[str]:
-    """What is taken for a method of the paper in a table, and then its other readings."""
+    """The names under which a method of the paper was run: first the one that counts, then other readings."""
     names = [NAMES.get(method, style_of(method).label), *READINGS.get(method, ())]
     # A large alpha holds on to old answers against wrong labels. Where labels are right DER has its own.
     return names[::-1] if method == "der" and table.noise != NoiseKind.LABEL.value else names
@@ -146,7 +146,7 @@ def counted(table: PaperTable, evidence: Evidence) -> Iterator[Comparison]:
 
 
 def heading(table: PaperTable, place: Place) -> str:
-    """Of a column: whatever the columns of the table differ in."""
+    """The heading of a column: what the columns of the table differ in."""
     return DATASET_NAMES[place.dataset] if len(table.levels) == 1 else f"{place.noise.level:.1f}"
 
 

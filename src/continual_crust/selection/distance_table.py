@@ -84,7 +84,7 @@ class DistanceTable:
         return self.kept[candidate] if self.symmetric else self.kept[:, candidate]
 
     def nearest(self, candidates: Tensor) -> Tensor:
-        """For each client, which of some candidates is nearest, by position; of several equally near the first."""
+        """For each client the position of its nearest among some candidates; the first of several equally near."""
         if self.kept is not None and self.symmetric:
             return self.kept.index_select(0, candidates).argmin(dim=0)
         nearest = torch.empty(self.shape[0], dtype=torch.int64, device=self.device)

@@ -55,7 +55,7 @@ def of_spread_one(points: Tensor) -> Tensor:
 
 
 def _energies(images: Tensor) -> list[Tensor]:
-    """By scale the logarithms of the mean squares, a row for each image."""
+    """For each scale the logarithms of the mean squares, with a row for each image."""
     side, whole = COARSE, min(images.shape[2:])
     sides = [side]
     while side < whole:

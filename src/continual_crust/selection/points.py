@@ -50,7 +50,7 @@ Points: TypeAlias = Tensor | FactoredPoints
 
 
 def checked(points: Points) -> Points:
-    """The same points, unless they are no tensors of finite real numbers, a row for each point."""
+    """The same points; refuses all but tensors of finite real numbers with a row for each point."""
     parts = (points.left, points.right) if isinstance(points, FactoredPoints) else (points,)
     for part in parts:
         if not isinstance(part, Tensor):

@@ -151,7 +151,7 @@ class Network:
         return (images - self.mean) / self.std
 
     def _parts(self, images: Tensor) -> Sequence[Tensor]:
-        """What is evaluated at a time."""
+        """The images in parts that are evaluated one after the other."""
         chunk = self._chunk(images)
         if self.device.type != "cpu":
             parts: Sequence[Tensor] = images.split(chunk)

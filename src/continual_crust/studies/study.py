@@ -105,7 +105,7 @@ class Study:
 
 
 def run_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the given values that belong to the run as a whole."""
+    """The given values that are fields of the run itself, not of its training."""
     return {name: value for name, value in given.items() if name in RUN_FIELDS}
 
 

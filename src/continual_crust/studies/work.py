@@ -119,7 +119,7 @@ _reading = threading.Lock()
 
 
 def fingerprint_of(config: RunConfig, data_root: Path | None, download: bool) -> str:
-    """Of a run's data set where its files may be others elsewhere; empty where they may not, or are missing."""
+    """The fingerprint of a run's data set; empty if its files are missing, or are the same everywhere."""
     if not SOURCES[config.dataset].varies:
         return ""
     try:

@@ -38,7 +38,7 @@ class Finished(Protocol):
 
 @dataclass(frozen=True)
 class ClassReport:
-    """One class's coreset."""
+    """What was found out about one class's coreset."""
 
     name: str
     measured: Measurement
@@ -182,7 +182,7 @@ class ClassData:
         )
 
     def jacobian(self) -> Matrix:
-        """Of all samples at the learner's weights; in memory if it fits."""
+        """The Jacobian of all samples at the learner's weights; in memory if it fits."""
         return written_out(Jacobian(self.outputs, self.outputs.start, self.inputs))
 
     def measure(self, memory: int = MEMORY) -> Measurement:
