@@ -182,6 +182,18 @@ class Strategy(ABC):
         Of a class that comes again, the memory is chosen anew among what was remembered of it and the new samples. If
         this fails or is interrupted, the learner is what it was before, and the experience can be given again.
         """
+        self._check_fits(experience)
+        images = experience.samples.images
+        with self._all_or_nothing():
+            self.network.measure_normalization(images)
+            with self._told_if_unfit(images):
+                samples = experience.samples.to(self.network.device)
+                self._learn(experience.classes, self._with_their_memory(experience.classes, samples))
+            self._end_phase()
+            self._check_converged()
+
+    def _check_fits(self, experience: Experience) -> None:
+        """Refuse what the network cannot learn, before epochs are spent on it."""
         if not isinstance(experience, Experience):
             raise InputError(
                 f"a {type(experience).__name__} is not an experience; give them one by one: for experience in stream."
@@ -198,19 +210,17 @@ class Strategy(ABC):
             new, old = ("×".join(map(str, some.shape[1:])) for some in (images, known))
             raise InputError(f"images are {new} (channels, height, width) and those remembered {old}; resize them.")
         if self.network.mean is None and len(images):
-            # Before epochs are spent, and before anything is measured on images that do not fit.
             check_takes(self.network.model, tuple(images.shape[1:]))
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Whatever is raised inside leaves the learner as it was."""
         before = vars(self) | {"memory": dict(self.memory)}
         # These change in place.
         network, generator = copy.deepcopy(self.network.state()), self._generator.get_state()
         randomness = self._randomness.state()
-        self.network.measure_normalization(images)
         try:
-            with self._told_if_unfit(images):
-                samples = experience.samples.to(self.network.device)
-                self._learn(experience.classes, self._with_their_memory(experience.classes, samples))
-            self._end_phase()
-            self._check_converged()
+            yield
         except BaseException:
             now, before["_current_phase"] = vars(self), self._current_phase
             now.clear()  # a method may have begun to keep something
