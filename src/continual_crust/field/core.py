@@ -36,7 +36,7 @@ from continual_crust.field.seen import LIKELY, NO_MARK, RIGHT, Seen
 from continual_crust.field.settings import OWN_MODEL, Settings
 from continual_crust.field.strategy import Batch, FieldCrust, Lesson
 from continual_crust.models import build_model, check_takes
-from continual_crust.progress import OnProgress
+from continual_crust.progress import OnProgress, unwatched
 from continual_crust.randomness import seed_for
 from continual_crust.selection.noise_share import NoiseEstimate
 from continual_crust.tensor_file import NotATensorFile, pack
@@ -170,7 +170,7 @@ class FieldLearner:
         self,
         incoming: Incoming,
         also: Sequence[int] = (),
-        on_progress: OnProgress = lambda what, done, total: None,
+        on_progress: OnProgress = unwatched,
         resume: Callable[[FieldCrust], Lesson] = lambda strategy: Lesson(),
         checkpoint: Callable[[FieldCrust, Lesson], None] = lambda strategy, lesson: None,
     ) -> list[ClassReport]:

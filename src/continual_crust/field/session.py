@@ -47,7 +47,7 @@ from continual_crust.field.review_file import read_review
 from continual_crust.field.rows import ChosenRows
 from continual_crust.field.settings import Settings
 from continual_crust.field.state import StateFolder, told_as_unwritable
-from continual_crust.progress import OnProgress
+from continual_crust.progress import OnProgress, unwatched
 
 LARGEST_SIDE, LARGEST_PRETRAINED_SIDE = 128, 224
 """Longest side of images when no size is asked for; torchvision's weights were made at the second."""
@@ -80,7 +80,7 @@ class Session:
     device: str = "auto"
     cache_bytes: int = 8 << 30
     """Size limit of the file of decoded images."""
-    on_progress: OnProgress = lambda what, done, total: None
+    on_progress: OnProgress = unwatched
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     """Training is saved after the first epoch that ends this long after it was last saved."""
     before: int | None = None
