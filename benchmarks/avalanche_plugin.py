@@ -10,7 +10,6 @@ Adam starts afresh in each experience. Takes ten minutes on one core.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 import warnings
@@ -32,7 +31,7 @@ from continual_crust.randomness import seed_for
 from continual_crust.strategies.network import Network
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.result import versions
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 
 from avalanche.benchmarks.scenarios.deprecated.generic_benchmark_creation import (  # isort: skip
     create_multi_dataset_generic_benchmark,
@@ -207,7 +206,7 @@ def main() -> None:
         "versions": {**versions(), "avalanche-lib": version("avalanche-lib")},
         "rows": [asdict(row) for row in rows.values()],
     }
-    write_atomically(arguments.out, json.dumps(table, indent=1) + "\n")
+    write_json(arguments.out, table)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ runs every method of Avalanche 0.6 and ours on digits, three seeds each, and wri
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.result import versions
 from continual_crust.studies.run import execute
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 
 # What each side is told, so that both do the same. Our λ is twice Avalanche's, which lacks the 1/2 of the penalty.
 METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -105,7 +104,7 @@ def main() -> None:
                 flush=True,
             )
             table = {"dataset": "digits", "threads": 1, "versions": versions(), "rows": rows}
-            write_atomically(arguments.out, json.dumps(table, indent=1) + "\n")
+            write_json(arguments.out, table)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 
 MPS = "nvidia-cuda-mps-control"
 Facts = dict[str, Any]
@@ -66,7 +66,7 @@ def run_parts(parts: Mapping[str, Part], arguments: Sequence[str], seconds: floa
                 for name, part in group:
                     found[name] = _in_own_process(name, min(part.limit, end - time.monotonic()), arguments, environment)
                     print(f"{seconds - end + time.monotonic():6.1f} s  {name}: {json.dumps(found[name])}", flush=True)
-                    write_atomically(out, json.dumps({**head, "parts": found}, indent=1) + "\n")
+                    write_json(out, {**head, "parts": found})
         except (OSError, subprocess.SubprocessError) as error:
             print(f"the Multi-Process Service cannot be started or stopped: {error}", flush=True)
 

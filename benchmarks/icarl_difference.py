@@ -14,7 +14,6 @@ watches Avalanche's, as it comes, lose its features. Takes two minutes.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Sequence
@@ -38,7 +37,7 @@ from continual_crust.strategies import Training
 from continual_crust.strategies.icarl import Icarl
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.result import versions
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 
 from avalanche.training.supervised.icarl import _ICaRLPlugin  # isort: skip
 
@@ -264,7 +263,7 @@ def trace(dataset: Dataset, noise: Noise, seeds: int, training: Training, out: P
         run = run_avalanche("icarl", dataset, noise, seed, training, plugins_after=[watcher])
         runs.append({"seed": seed, "accuracy": round(run.accuracy, 4), "experiences": watcher.experiences})
         print(f"seed {seed:2}  {run.accuracy:.3f}  at the end {watcher.experiences[-1]}", flush=True)
-    write_atomically(out, json.dumps({**circumstances(noise), "runs": runs}, indent=1) + "\n")
+    write_json(out, {**circumstances(noise), "runs": runs})
 
 
 def main() -> None:
@@ -290,7 +289,7 @@ def main() -> None:
             row.seconds.append(round(time.process_time() - start, 2))
             print(f"seed {seed:2}  {row.variant:42} {accuracy:.3f}", flush=True)
         table = table_of(rows, noise)
-        write_atomically(arguments.out, json.dumps(table, indent=1) + "\n")
+        write_json(arguments.out, table)
     for row in table["rows"]:
         (against_ours, error), (against_theirs, other) = row["minus_ours"], row["minus_avalanche"]
         print(

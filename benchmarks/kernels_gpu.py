@@ -9,7 +9,6 @@ stream each. Where five take five times as long as one, the GPU is full, and lau
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from continual_crust.models import build_model
 from continual_crust.strategies.adam import Adam
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.whole_step import WholeStep
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 from gpu_parts import Facts
 from training_gpu import BATCH, DEVICE, TOGETHER, WORKLOADS, machine
 
@@ -96,7 +95,7 @@ def main() -> None:
     out = parser.parse_args().out
     command = "python benchmarks/kernels_gpu.py --out results/kernels_gpu.json"
     results = {"command": command, "batch": BATCH, "together": TOGETHER, "machine": machine(), "kernels": measure()}
-    write_atomically(out, json.dumps(results, indent=1) + "\n")
+    write_json(out, results)
 
 
 if __name__ == "__main__":

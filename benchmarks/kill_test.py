@@ -46,7 +46,7 @@ from continual_crust.studies.config import RunConfig
 from continual_crust.studies.result import versions
 from continual_crust.studies.work import Workplace, work_on
 from continual_crust.tensor_tree import unpack_tree
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 
 ASKED = {"phase1_epochs": 3, "phase2_epochs": 4, "memory_per_class": 8}
 DURABLE = ("fsync", "rename", "replace")
@@ -365,7 +365,7 @@ def main() -> None:
         "versions": versions(),
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(options.out, json.dumps(result, indent=1) + "\n")
+    write_json(options.out, result)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ on seed 0. Writes the table that ``docs/label-issues.md`` shows. Takes ten minut
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -32,7 +31,7 @@ from continual_crust.models import build_model, features_and_logits
 from continual_crust.randomness import generator_for, seed_for
 from continual_crust.selection.label_issues import find_label_issues
 from continual_crust.studies.result import versions
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 
 FOLDS = 5
 LEARNING_RATE, BATCH_SIZE = 1e-3, 32
@@ -217,7 +216,7 @@ def main() -> None:
         "versions": {**versions(), "cleanlab": version("cleanlab")},
         "outcomes": [asdict(outcome) for outcome in outcomes],
     }
-    write_atomically(arguments.out, json.dumps(table, indent=1) + "\n")
+    write_json(arguments.out, table)
     print_tables(outcomes)
 
 

@@ -12,7 +12,6 @@ peak of anonymous memory.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import subprocess
@@ -26,7 +25,7 @@ import numpy as np
 from PIL import Image
 
 from continual_crust.studies.result import versions
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 
 SIDE = 32
 
@@ -103,7 +102,7 @@ def main() -> None:
         "runs": runs,
         "versions": versions(),
     }
-    write_atomically(options.out, json.dumps(result, indent=1) + "\n")
+    write_json(options.out, result)
 
 
 if __name__ == "__main__":

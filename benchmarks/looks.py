@@ -26,7 +26,7 @@ from continual_crust.selection.crowds import crowding
 from continual_crust.selection.look import coarse_pixels, detail, side_by_side
 from continual_crust.strategies.sift import NEIGHBOURS
 from continual_crust.studies.result import versions
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 
 DATASETS = ("digits", "mnist", "fashionmnist", "cifar10", "mstar", "mstar, cropped")
 SEEDS = (0, 1)
@@ -54,7 +54,7 @@ def main() -> None:
         found[name] = {view: measured(dataset, points) for view, points in VIEWS.items()}
         print(name, json.dumps(found[name], indent=2), flush=True)
     command = f"python benchmarks/looks.py --data-root data --out {arguments.out}"
-    write_atomically(arguments.out, json.dumps({"command": command, "versions": versions(), "found": found}, indent=1))
+    write_json(arguments.out, {"command": command, "versions": versions(), "found": found})
 
 
 def measured(dataset: Dataset, view: Callable[[Tensor], list[Tensor]]) -> dict[str, float]:

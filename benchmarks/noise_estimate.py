@@ -13,7 +13,6 @@ With ``--one-unseen`` all wrong labels of a batch are of one class, and only bat
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from sklearn.metrics import roc_auc_score
 from continual_crust import ContinualLearner
 from continual_crust.data import Dataset, Noise, Stream, load_dataset
 from continual_crust.studies.result import versions
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 
 LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 
@@ -130,7 +129,7 @@ def main() -> None:
         "levels": levels,
         "versions": versions(),
     }
-    write_atomically(options.out, json.dumps(result, indent=1) + "\n")
+    write_json(options.out, result)
 
 
 def _part(data: Dataset, classes: int, images: int) -> Dataset:

@@ -22,7 +22,7 @@ from continual_crust import ContinualLearner
 from continual_crust.field.session import Session
 from continual_crust.field.state import StateFolder
 from continual_crust.studies.result import versions
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 
 KNOWN = ("2S1", "BRDM_2", "ZIL131")
 NEW, UNKNOWN = "T62", "D7"
@@ -79,7 +79,7 @@ def main() -> None:
         "versions": versions(),
     }
     print(json.dumps(result, indent=1))
-    write_atomically(options.out, json.dumps(result, indent=1) + "\n")
+    write_json(options.out, result)
 
 
 if __name__ == "__main__":

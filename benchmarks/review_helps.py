@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -25,7 +24,7 @@ from continual_crust.data import Noise, Stream, load_dataset
 from continual_crust.field.session import Session
 from continual_crust.field.state import StateFolder
 from continual_crust.studies.result import versions
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 
 REVIEWS = ("kept", "all")
 Row = tuple[str, str, str, str]
@@ -122,7 +121,7 @@ def main() -> None:
             gains = [seed[kind]["accuracy"] - seed["before"]["accuracy"] for seed in seeds]
             print(level, kind, means, f"gain {np.mean(gains):.3f} ± {np.std(gains, ddof=1):.3f}", flush=True)
     result = {"dataset": "digits", "memory_per_class": options.memory, "levels": levels, "versions": versions()}
-    write_atomically(options.out, json.dumps(result, indent=1) + "\n")
+    write_json(options.out, result)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from continual_crust.field.review_sheets import sheets_of
 from continual_crust.field.seen import thumbnail_of
 from continual_crust.report.page_style import CSS
 from continual_crust.studies.result import versions
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 
 CLASSES = 10
 FRAMES = 120
@@ -207,7 +207,7 @@ def main() -> None:
         },
         "versions": versions(),
     }
-    write_atomically(arguments.out, json.dumps(found, indent=1) + "\n")
+    write_json(arguments.out, found)
     print(json.dumps(found, indent=1))
 
 

@@ -39,7 +39,7 @@ from continual_crust.selection.greedy import TIE, plain_picks
 from continual_crust.selection.partition import partitioned_medoids
 from continual_crust.selection.points import FactoredPoints, Points, prepared
 from continual_crust.selection.products import row_products
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 
 COUNT, SIZE, DIMENSIONS = 6000, 300, (10, 128, 1280)
 CLASSES, FEATURES = 10, 128
@@ -360,7 +360,7 @@ def main() -> None:
         results[name] = value
         results["load_after"], results["seconds"] = os.getloadavg()[0], time.perf_counter() - started
         print(f"{results['seconds']:6.1f} s  {name}: {json.dumps(value)[:400]}", flush=True)
-        write_atomically(arguments.out, json.dumps(results, indent=1) + "\n")
+        write_json(arguments.out, results)
 
     with threadpool_limits(arguments.threads):
         if arguments.million:

@@ -9,7 +9,6 @@ goes on. Stops starting parts after 80 seconds.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import time
@@ -25,6 +24,7 @@ from continual_crust.selection import FactoredPoints, centrality, facility_locat
 from continual_crust.selection.distance_table import DistanceTable
 from continual_crust.selection.greedy import TIE, plain_picks
 from continual_crust.selection.points import Points, blocks, device_of, distances, prepared
+from continual_crust.writing import write_json
 
 BUDGET = 80.0
 STARTED = time.perf_counter()
@@ -270,7 +270,7 @@ def main() -> None:
         results["parts"][name] = facts
         shown = {key: round(value, 3) if isinstance(value, float) else value for key, value in facts.items()}
         print(f"{time.perf_counter() - start:6.2f} s  {name}: {shown}", flush=True)
-        arguments.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        write_json(arguments.out, results)
 
 
 if __name__ == "__main__":

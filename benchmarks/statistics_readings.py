@@ -8,7 +8,6 @@ compares CosineCRUST with every other method of the paper's main table by severa
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Callable
 from itertools import combinations
@@ -31,7 +30,7 @@ from continual_crust.evaluation.statistics import (
 )
 from continual_crust.studies.paper import paper_table
 from continual_crust.studies.result import versions
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 
 MAIN = paper_table("main_label_0.5")
 METHOD = "cosine_crust"
@@ -208,7 +207,7 @@ def main() -> None:
         "critical_difference": critical_difference(len(MAIN.methods), len(MAIN.datasets)),
         "coverage_of_95_percent": {str(seeds): coverage(seeds, 4000) for seeds in (3, 5, 10, 20)},
     }
-    write_atomically(arguments.out, json.dumps(results, indent=1) + "\n")
+    write_json(arguments.out, results)
     for row in results["readings"]:
         print(row["measure"], row["reading"], "lost", row["lost"], "added", row["added"])
     print({name: value for name, value in results.items() if name != "readings"})

@@ -30,9 +30,10 @@ from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.result import versions
 from continual_crust.studies.run import execute
-from continual_crust.theory import Jacobian, Outputs, lanczos, singular_values
+from continual_crust.theory import Outputs
+from continual_crust.theory.jacobian import Jacobian
 from continual_crust.theory.learner import ClassData
-from continual_crust.theory.spectrum import MOST_PRODUCTS
+from continual_crust.theory.spectrum import MOST_PRODUCTS, lanczos, singular_values
 from continual_crust.writing import write_atomically
 
 MIB = 1 << 20

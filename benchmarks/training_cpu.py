@@ -34,13 +34,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from avalanche_peers import Budget, SupervisedPlugin, SupervisedTemplate, avalanche_stream, normalization, replay
 from continual_crust.data import Dataset, Noise, Stream, load_dataset
 from continual_crust.models import build_model
-from continual_crust.models.dropping import Dropout
-from continual_crust.models.side_by_side import MaxPool2x2
+from continual_crust.models.simple_cnn_layers import Dropout, MaxPool2x2
 from continual_crust.process_memory import keep_freed_memory
 from continual_crust.strategies import Replay, Training
 from continual_crust.strategies.network import Network
 from continual_crust.strategies.replay import ReplayOptions
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 from selection_cpu import Row, limits_of, machine, shortest
 
 BATCH = 32
@@ -275,7 +274,7 @@ def main() -> None:
         print(f"{results['seconds']:6.1f} s  {json.dumps(results['rows'][-1])}", flush=True)
     for process, _ in sides.values():
         process.shutdown()
-    write_atomically(arguments.out, json.dumps(results, indent=1) + "\n")
+    write_json(arguments.out, results)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -37,13 +37,13 @@ def digit_folders(root: Path, dataset: Dataset, digits: tuple[int, ...] = (0, 1)
     return root
 
 
-def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+def command(*arguments: object) -> int:
     """Run the command line as a person would; returns its exit code."""
-    monkeypatch.setattr("sys.argv", ["continual-crust", *map(str, arguments)])
-    try:
-        cli.main()
-    except SystemExit as ended:
-        return int(ended.code or 0)
+    with patch("sys.argv", ["continual-crust", *map(str, arguments)]):
+        try:
+            cli.main()
+        except SystemExit as ended:
+            return int(ended.code or 0)
     return 0
 
 

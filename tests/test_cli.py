@@ -37,7 +37,7 @@ def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
     def told(*arguments: str) -> str:
         monkeypatch.chdir(tmp_path)
-        assert field_images.command(monkeypatch, *arguments) == 2
+        assert field_images.command(*arguments) == 2
         assert list(tmp_path.iterdir()) == []
         return capsys.readouterr().err
 
@@ -157,8 +157,8 @@ def test_learning_images_too_large_is_refused_at_once(arguments: list[str], sent
 @pytest.mark.parametrize(
     ("what", "some"), [("methods", {"crust", "cosine_crust", "replay"}), ("datasets", {"digits", "mnist", "folder"})]
 )
-def test_lists(what: str, some: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert field_images.command(monkeypatch, what) == 0
+def test_lists(what: str, some: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert field_images.command(what) == 0
     assert some <= {line.split()[0] for line in capsys.readouterr().out.splitlines()}
 
 
@@ -179,7 +179,7 @@ def test_help_fits_eighty_columns(
 ) -> None:
     """No option's name is cut off, and no sentence is broken where the source breaks it."""
     monkeypatch.setenv("COLUMNS", "80")
-    assert field_images.command(monkeypatch, *name.split(), "--help") == 0
+    assert field_images.command(*name.split(), "--help") == 0
     told, _, options = capsys.readouterr().out.partition("╭")
     assert "…" not in options
     for line, below in pairwise(told.splitlines()):
@@ -207,7 +207,7 @@ def test_tables_are_not_written_from_a_folder_that_is_not_there(
     page = tmp_path / "page.md"
     page.write_text("<!-- table: verdicts -->\nold\n<!-- end of table -->\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    assert field_images.command(monkeypatch, "study", "tables", page, "--from", "nowhere") == 2
+    assert field_images.command("study", "tables", page, "--from", "nowhere") == 2
     assert "there is no folder nowhere" in capsys.readouterr().err
     assert "old" in page.read_text(encoding="utf-8")
 

@@ -55,16 +55,14 @@ def learner_in(state: Path) -> ContinualLearner:
     return ContinualLearner.load(state, device="cpu")
 
 
-def test_learn_predict_and_info(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_learn_predict_and_info(digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     images = digit_folders(tmp_path / "images", digits)
     two = write_images(tmp_path / "two", numbers_of(digits, 2)[:16])
     state = tmp_path / "S"
-    assert command(monkeypatch, "learn", state, images, *QUICK) == 0
+    assert command("learn", state, images, *QUICK) == 0
     printed = capsys.readouterr().out
     assert "wrong labels, estimated" in printed
-    assert command(monkeypatch, "learn", state, two, "--label", "two") == 0
+    assert command("learn", state, two, "--label", "two") == 0
     assert sorted(path.name for path in state.iterdir()) == ["generations", "lock"]
     assert learner_in(state).classes_.tolist() == ["0", "1", "two"]
     assert learner_in(state).settings_.memory_per_class == 6
@@ -73,24 +71,24 @@ def test_learn_predict_and_info(
     # The old images are not needed any more.
     shutil.rmtree(images)
     asked = [two / "0.png", two / "1.png"]
-    assert command(monkeypatch, "predict", state, *asked, "--format", "csv") == 0
+    assert command("predict", state, *asked, "--format", "csv") == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["file"] for row in rows] == list(map(str, asked))
-    assert command(monkeypatch, "predict", state, two, "--format", "json") == 0
+    assert command("predict", state, two, "--format", "json") == 0
     listed = json.loads(capsys.readouterr().out)
     assert len(listed) == 16
     assert {row["class"] for row in listed} <= {"0", "1", "two"}
     assert listed[0]["probability"] == pytest.approx(float(rows[0]["probability"]), abs=1e-5)
     expected = learner_in(state).predict_proba(numbers_of(digits, 2)[:1]).max()
     assert listed[0]["probability"] == pytest.approx(expected, abs=1e-5)
-    assert command(monkeypatch, "predict", state, two / "0.png") == 0
+    assert command("predict", state, two / "0.png") == 0
     assert "probability" in capsys.readouterr().out
-    assert command(monkeypatch, "info", state) == 0
+    assert command("info", state) == 0
     shown = capsys.readouterr().out
     assert "two" in shown
     assert "generation 2" in shown
     assert "simple_cnn, 8×8 pixels in grey" in shown
-    assert command(monkeypatch, "info", state, "--format", "json") == 0
+    assert command("info", state, "--format", "json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["generation"] == 2
     assert [(one["name"], one["seen"], one["kept"]) for one in told["classes"]] == [
@@ -100,23 +98,18 @@ def test_learn_predict_and_info(
     ]
     assert told["classes"][0]["noise"].keys() == {"estimate", "low", "high"}
     assert [(batch["source"], batch["images"]) for batch in told["batches"]] == [(str(images), 32), (str(two), 16)]
-    assert command(monkeypatch, "info", state, "--format", "xml") == 2
+    assert command("info", state, "--format", "xml") == 2
 
 
 def test_known_images_are_not_learned_twice(
-    state: Path,
-    made: tuple[Path, Path],
-    digits: Dataset,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    state: Path, made: tuple[Path, Path], digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = fingerprint(state)
-    assert command(monkeypatch, "learn", state, made[1]) == 0
+    assert command("learn", state, made[1]) == 0
     assert "Nothing new to learn" in capsys.readouterr().out
     assert fingerprint(state) == before
     more = write_images(tmp_path / "more", numbers_of(digits, 0)[8:24])
-    assert command(monkeypatch, "learn", state, more, "--label", "0") == 0
+    assert command("learn", state, more, "--label", "0") == 0
     assert "8 images are known already" in capsys.readouterr().out
     seen = learner_in(state).seen("0")
     assert len(seen) == 24
@@ -125,7 +118,7 @@ def test_known_images_are_not_learned_twice(
 
 
 def test_every_kind_of_file_is_learned_or_reported(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Mixed sizes and modes, broken images, bombs, pipes, litter and names that are no UTF-8."""
     images = digit_folders(tmp_path / "images", digits)
@@ -153,7 +146,7 @@ def test_every_kind_of_file_is_learned_or_reported(
     (mixed / "bomb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk + content[33:])
     (mixed / ".hidden").write_text("")
     (mixed / "Thumbs.db").write_text("")
-    assert command(monkeypatch, "learn", tmp_path / "S", images, *QUICK) == 0
+    assert command("learn", tmp_path / "S", images, *QUICK) == 0
     printed = capsys.readouterr().out
     assert "7 files skipped:" in printed
     for name in ("notes.txt", "empty.png", "cut.png", "nan.tif", "gone.png", "pipe.png", "bomb.png"):
@@ -165,7 +158,7 @@ def test_every_kind_of_file_is_learned_or_reported(
     assert "0/nested/deep.webp" in learner.seen("0").names()
     assert "0/[bold]<b>.jpeg" in learner.seen("0").names()
     assert learner.settings_.image_shape[1:] == (8, 8)
-    assert command(monkeypatch, "predict", tmp_path / "S", mixed / "cut.png", mixed / "1.png") == 1
+    assert command("predict", tmp_path / "S", mixed / "cut.png", mixed / "1.png") == 1
     assert "1 file skipped" in capsys.readouterr().err
 
 
@@ -268,9 +261,9 @@ def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
     options = arguments.get(case, (new, *two))
     if case == "locked":
         with StateFolder(state).locked():
-            assert command(monkeypatch, "learn", target, *options) == 2
+            assert command("learn", target, *options) == 2
     else:
-        assert command(monkeypatch, "learn", target, *options) == 2
+        assert command("learn", target, *options) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert says in error
@@ -281,7 +274,7 @@ def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
 
 
 def test_options_that_say_what_was_chosen_are_taken(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing was asked for when it was made, so the network was chosen once and the epochs are for each batch."""
     learner = ContinualLearner(memory_per_class=5, phase2_epochs=1, device="cpu")
@@ -289,9 +282,9 @@ def test_options_that_say_what_was_chosen_are_taken(
     learner.save(tmp_path / "S")
     new = write_images(tmp_path / "new", numbers_of(digits, 2)[:4])
     for options in (("--model", "simple_cnn"), ("--model", "auto", "-k", 5)):
-        assert command(monkeypatch, "learn", tmp_path / "S", new, "--label", "2", *options) == 0
+        assert command("learn", tmp_path / "S", new, "--label", "2", *options) == 0
     capsys.readouterr()
-    assert command(monkeypatch, "learn", tmp_path / "S", new, "--label", "2", "-m", 3) == 2
+    assert command("learn", tmp_path / "S", new, "--label", "2", "-m", 3) == 2
     assert "was made with phase1_epochs chosen for each batch, not 3; leave the option out" in capsys.readouterr().err
 
 
@@ -299,11 +292,11 @@ def test_commands_to_copy_are_quoted(
     state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert command(monkeypatch, "info", "S ätê") == 2
+    assert command("info", "S ätê") == 2
     assert "make one with: continual-crust learn 'S ätê' DIR." in capsys.readouterr().err
     state.rename("S ätê")
     mixed = write_images(tmp_path / "mixed", np.concatenate([numbers_of(digits, digit)[20:40] for digit in (0, 1, 2)]))
-    assert command(monkeypatch, "learn", "S ätê", mixed, "--label", "2") == 0
+    assert command("learn", "S ätê", mixed, "--label", "2") == 0
     assert "see them with: continual-crust review 'S ätê'\n" in capsys.readouterr().out
 
 
@@ -342,20 +335,20 @@ def test_a_lesson_that_was_stopped_is_told_and_given_up_only_for_another(
     for given_up in (True, False):
         stopped_while_learning(state, two, "two", monkeypatch)
         lesson = f"the learning of {two} as 'two'"
-        assert command(monkeypatch, "info", state) == 0
+        assert command("info", state) == 0
         assert capsys.readouterr().err == f"{lesson} has not ended; if it was stopped, repeat its command to go on.\n"
         # Nothing new to learn is nothing to give it up for.
-        assert command(monkeypatch, "learn", state, made[1]) == 0
+        assert command("learn", state, made[1]) == 0
         assert capsys.readouterr().err == ""
         chosen = (three, "--label", "three") if given_up else (two, "--label", "two")
-        assert command(monkeypatch, "learn", state, *chosen) == 0
+        assert command("learn", state, *chosen) == 0
         told = f"{lesson} had not ended and was given up; repeat its command if it is still wanted.\n"
         assert capsys.readouterr().err == (told if given_up else "")
         assert sorted(path.name for path in state.iterdir()) == ["generations", "lock"]
     stopped_while_learning(state, write_images(tmp_path / "4", numbers_of(digits, 4)[:10]), "four", monkeypatch)
     with pytest.raises(InputError, match=r"as 'four' has not ended; .* or use overwrite to give it up"):
         learner_in(state).save(state)
-    assert command(monkeypatch, "undo", state) == 0
+    assert command("undo", state) == 0
     told = f"the learning of {tmp_path / '4'} as 'four' had not ended and was given up"
     assert capsys.readouterr().err.startswith(told)
     assert sorted(path.name for path in state.iterdir()) == ["generations", "lock"]
@@ -391,9 +384,9 @@ def test_a_lesson_that_cannot_go_on_says_that_it_started_over(
         if another_image:
             write_images(more, numbers_of(digits, 2)[10:11], prefix="another")
         options = QUICK if place != state else ()
-        assert command(monkeypatch, "learn", place, more, "--label", "2", *options) == 0
+        assert command("learn", place, more, "--label", "2", *options) == 0
         assert (told in capsys.readouterr().err) == (another_image or place != state)
-        assert command(monkeypatch, "undo", place) == (0 if place == state else 2)
+        assert command("undo", place) == (0 if place == state else 2)
         capsys.readouterr()
 
 
@@ -401,45 +394,41 @@ def test_a_first_lesson_that_was_stopped_is_told(
     made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stopped_while_learning(tmp_path / "new", made[1], None, monkeypatch)
-    assert command(monkeypatch, "info", tmp_path / "new") == 2
+    assert command("info", tmp_path / "new") == 2
     assert capsys.readouterr().err == (
         f"error: there is no learner in {tmp_path / 'new'} yet: the learning of {made[1]} has not ended; "
         "if it was stopped, repeat its command to go on.\n"
     )
     (tmp_path / "new" / "work" / "checkpoint.safetensors").write_bytes(b"killed while it was written")
-    assert command(monkeypatch, "learn", tmp_path / "new", made[1], *QUICK) == 0
+    assert command("learn", tmp_path / "new", made[1], *QUICK) == 0
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["generations", "lock"]
 
 
-def test_predicting_nothing_is_one_sentence(
-    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command(monkeypatch, "predict", state, tmp_path / "nowhere.png") == 2
+def test_predicting_nothing_is_one_sentence(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("predict", state, tmp_path / "nowhere.png") == 2
     told = capsys.readouterr()
     assert f"  there is no file {tmp_path / 'nowhere.png'}; check the path.\n" in told.err
     assert told.err.endswith("error: none of the files could be read as an image; see above.\n")
     (tmp_path / "empty").mkdir()
-    assert command(monkeypatch, "predict", state, tmp_path / "empty") == 2
+    assert command("predict", state, tmp_path / "empty") == 2
     assert capsys.readouterr() == ("", "error: there is no file to predict.\n")
 
 
-def test_an_empty_class_folder_is_told(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_empty_class_folder_is_told(digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     images = digit_folders(tmp_path / "images", digits)
     (images / "2").mkdir()
-    assert command(monkeypatch, "learn", tmp_path / "S", images, *QUICK) == 0
+    assert command("learn", tmp_path / "S", images, *QUICK) == 0
     assert capsys.readouterr().err == "there is no file in 2: no such class.\n"
     assert learner_in(tmp_path / "S").classes_.tolist() == ["0", "1"]
 
 
 def test_images_beside_the_class_folders_are_told(
-    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    state: Path, digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images = digit_folders(tmp_path / "images", digits)
     write_images(images, numbers_of(digits, 2)[:3])
     (images / "notes.txt").write_text("no image")
-    assert command(monkeypatch, "learn", state, images) == 0
+    assert command("learn", state, images) == 0
     told = capsys.readouterr()
     assert told.err == (f"3 images lie in {images} itself, in no class folder, and were skipped; put them into one.\n")
     assert "skipped" not in told.out
@@ -458,8 +447,8 @@ def test_a_learner_among_the_images_is_not_learned(
     for state in ("S", "1/S", "learners/S"):
         shutil.copytree(made[0], images / state)
         for folder in (".", images):
-            assert command(monkeypatch, "learn", state, folder) == 0
-        assert command(monkeypatch, "predict", state, ".", "--format", "csv") == 0
+            assert command("learn", state, folder) == 0
+        assert command("predict", state, ".", "--format", "csv") == 0
         told = capsys.readouterr()
         assert "skipped" not in told.out + told.err
         assert "no such class" not in told.err
@@ -472,34 +461,32 @@ def test_state_and_images_in_one_folder_are_refused(
 ) -> None:
     images = digit_folders(tmp_path / "images", digits)
     monkeypatch.chdir(images)
-    assert command(monkeypatch, "learn", images, ".", *QUICK) == 2
+    assert command("learn", images, ".", *QUICK) == 2
     assert capsys.readouterr().err.startswith("error: STATE and DIR are both .; give STATE a folder of its own")
     assert sorted(path.name for path in images.iterdir()) == ["0", "1"]
 
 
 def test_swapped_folders_are_refused_and_nothing_is_lost(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     new, parts = digit_folders(tmp_path / "new", digits), tmp_path / "parts"
     write_images(parts / "work" / "images", numbers_of(digits, 2)[:3])
     for folder in (new, parts / "work"):
-        assert command(monkeypatch, "learn", parts, folder, *QUICK) == 2
+        assert command("learn", parts, folder, *QUICK) == 2
         assert capsys.readouterr().err == (
             f"error: {parts} is a folder of other things; give STATE a new folder. Are STATE and DIR swapped?\n"
         )
     assert sorted(path.name for path in parts.rglob("*")) == ["0.png", "1.png", "2.png", "images", "work"]
 
 
-def test_a_first_learn_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_first_learn_that_fails_leaves_no_folder(tmp_path: Path) -> None:
     (tmp_path / "images" / "class").mkdir(parents=True)
     (tmp_path / "images" / "class" / "a.png").write_text("junk")
-    assert command(monkeypatch, "learn", tmp_path / "S", tmp_path / "images") == 2
+    assert command("learn", tmp_path / "S", tmp_path / "images") == 2
     assert not (tmp_path / "S").exists()
 
 
-def test_a_read_only_folder(
-    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_read_only_folder(state: Path, digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     new = write_images(tmp_path / "new", numbers_of(digits, 2)[:10])
     before = fingerprint(state)
     folders = [state, *(path for path in state.rglob("*") if path.is_dir())]
@@ -508,12 +495,12 @@ def test_a_read_only_folder(
         folder.chmod(0o555)
     try:
         with permissions_in_force():
-            assert command(monkeypatch, "learn", state, new, "--label", "two") == 2
-            assert command(monkeypatch, "review", state, "--no-open") == 2
+            assert command("learn", state, new, "--label", "two") == 2
+            assert command("review", state, "--no-open") == 2
             told = capsys.readouterr().err.strip().splitlines()
-            assert command(monkeypatch, "info", state) == 0
-            assert command(monkeypatch, "predict", state, new) == 0
-            assert command(monkeypatch, "review", state, "--no-open", "--out", tmp_path / "review.html") == 0
+            assert command("info", state) == 0
+            assert command("predict", state, new) == 0
+            assert command("review", state, "--no-open", "--out", tmp_path / "review.html") == 0
     finally:
         for folder in folders:
             folder.chmod(0o755)
@@ -556,10 +543,8 @@ def test_what_does_not_fit_the_cache_gives_the_same_learner(digits: Dataset, tmp
 
 
 @pytest.mark.parametrize("size", ["inf", "nan", "1e300", "0"])
-def test_a_cache_of_no_size_is_refused(
-    size: str, made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command(monkeypatch, "learn", *made, "--cache-size", size) == 2
+def test_a_cache_of_no_size_is_refused(size: str, made: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("learn", *made, "--cache-size", size) == 2
     assert "Invalid value for '--cache-size'" in capsys.readouterr().err
 
 
@@ -614,13 +599,7 @@ def marks(path: Path, *rows: tuple[str, str, str, str]) -> Path:
     return path
 
 
-def test_a_review_is_applied(
-    state: Path,
-    digits: Dataset,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_review_is_applied(state: Path, digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Wrong ones leave the memory, others move, right ones are kept, whether they were before or not."""
     before = learner_in(state)
     kept = [before.seen("0").names()[row] for row in np.flatnonzero(before.seen("0").kept)]
@@ -635,7 +614,7 @@ def test_a_review_is_applied(
         (out[1], "0", "other", "1"),
         (gone, "1", "wrong", ""),
     )
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert command("learn", state, "--review", review) == 0
     assert "6 marks applied, 2 classes learned anew" in capsys.readouterr().out
     after = learner_in(state)
     zero, one = after.seen("0"), after.seen("1")
@@ -655,47 +634,41 @@ def test_a_review_is_applied(
 
     # Saying it again changes nothing, and the wrong one never comes back.
     unchanged = fingerprint(state)
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert command("learn", state, "--review", review) == 0
     assert "says nothing new" in capsys.readouterr().out
     assert fingerprint(state) == unchanged
     more = write_images(tmp_path / "more", numbers_of(digits, 0)[20:40])
-    assert command(monkeypatch, "learn", state, more, "--label", "0") == 0
+    assert command("learn", state, more, "--label", "0") == 0
     zero = learner_in(state).seen("0")
     assert not zero.kept[[row[kept[0]], row[kept[1]]]].any()
     assert zero.kept[[row[kept[2]], row[out[0]]]].all()
 
 
 def test_a_review_that_only_confirms_teaches_nothing_anew(
-    state: Path,
-    digits: Dataset,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    state: Path, digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is kept is right and what was thrown out is wrong: to train on the same memory again could only cost."""
     before = learner_in(state)
     names, kept = before.seen("0").names(), np.flatnonzero(before.seen("0").kept)
     out = int(np.flatnonzero(~before.seen("0").kept)[0])
     review = marks(tmp_path / "r.csv", (names[kept[0]], "0", "right", ""), (names[out], "0", "wrong", ""))
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert command("learn", state, "--review", review) == 0
     assert "2 marks applied, 0 classes learned anew" in capsys.readouterr().out
     after = learner_in(state)
     images = numbers_of(digits, 0)[:40]
     assert (after.predict_proba(images) == before.predict_proba(images)).all()
     assert after.seen("0").mark[[kept[0], out]].tolist() == [RIGHT, WRONG]
     more = write_images(tmp_path / "more", numbers_of(digits, 0)[20:40])
-    assert command(monkeypatch, "learn", state, more, "--label", "0") == 0
+    assert command("learn", state, more, "--label", "0") == 0
     assert learner_in(state).seen("0").kept[[kept[0], out]].tolist() == [True, False]
 
 
-def test_a_review_leaves_the_noise_of_the_last_batch(
-    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_review_leaves_the_noise_of_the_last_batch(state: Path, tmp_path: Path) -> None:
     """An image that a person brings back or moves is no batch of its own."""
     before = learner_in(state)
     out = [before.seen("0").names()[row] for row in np.flatnonzero(~before.seen("0").kept)]
     review = marks(tmp_path / "r.csv", (out[0], "0", "right", ""), (out[1], "0", "other", "1"))
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert command("learn", state, "--review", review) == 0
     after = learner_in(state)
     assert all(after.seen(label).kept.any() for label in ("0", "1"))
     assert after.seen("1").mark[16] == RIGHT
@@ -728,9 +701,9 @@ def test_marks_reach_the_training(
     monkeypatch.setattr(Phase, "epoch", noted)
     monkeypatch.setattr(strategy_module, "MOVED", 0.0)  # so that images are known by their pixels
     pixels = [numbers_of(digits, 0)[row].tobytes() for row in (wrong, moved)]
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert command("learn", state, "--review", review) == 0
     more = write_images(tmp_path / "more", numbers_of(digits, 0)[20:40])
-    assert command(monkeypatch, "learn", state, more, "--label", "0") == 0
+    assert command("learn", state, more, "--label", "0") == 0
     assert len(trained_on) == 2 * (2 + 2)
     for images in trained_on:
         assert {label for image, label in images if image == pixels[0]} == set()
@@ -750,15 +723,10 @@ def places_of(state: Path, image: np.ndarray) -> dict[str, tuple[int, bool]]:
     return found
 
 
-def test_the_last_word_about_an_image_holds(
-    state: Path,
-    digits: Dataset,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_last_word_about_an_image_holds(state: Path, digits: Dataset, tmp_path: Path) -> None:
     """Moved, moved on from where it came or from where it went, taken back, thrown out: it is in one place or none."""
     three = write_images(tmp_path / "three", numbers_of(digits, 3)[:10])
-    assert command(monkeypatch, "learn", state, three, "--label", "three") == 0
+    assert command("learn", state, three, "--label", "three") == 0
     seen = learner_in(state).seen("0")
     row = int(np.flatnonzero(seen.kept)[0])
     name, image = seen.names()[row], numbers_of(digits, 0)[row]
@@ -775,7 +743,7 @@ def test_the_last_word_about_an_image_holds(
     ]
     for said, expected in steps:
         before = fingerprint(state)
-        assert command(monkeypatch, "learn", state, "--review", marks(tmp_path / "r.csv", *said)) == 0
+        assert command("learn", state, "--review", marks(tmp_path / "r.csv", *said)) == 0
         if expected is None:
             assert fingerprint(state) == before
         else:
@@ -783,21 +751,21 @@ def test_the_last_word_about_an_image_holds(
 
 
 def test_a_review_can_name_a_class_that_is_not_known_yet(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images, state = digit_folders(tmp_path / "images", digits), tmp_path / "S"
-    assert command(monkeypatch, "learn", state, images, *QUICK) == 0
+    assert command("learn", state, images, *QUICK) == 0
     seen = learner_in(state).seen("0")
     kept, out = (seen.names()[int(np.flatnonzero(which)[0])] for which in (seen.kept, ~seen.kept))
     gone = seen.names()[int(np.flatnonzero(~seen.kept)[1])]
     (images / gone).rename(tmp_path / "elsewhere.png")
     capsys.readouterr()
     slip = marks(tmp_path / "slip.csv", (kept, "0", "other", "fox"))
-    assert command(monkeypatch, "learn", state, "--review", slip) == 2
+    assert command("learn", state, "--review", slip) == 2
     assert "If it is a new class, mark it as 'new' instead of 'other'.\n" in capsys.readouterr().err
     new = [(name, "0", "new", label) for name, label in ((gone, "bear"), (kept, "fox"), (out, " fox "))]
     review = marks(tmp_path / "r.csv", *new, ("1/0.png", "1", "new", "0"))
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert command("learn", state, "--review", review) == 0
     told = capsys.readouterr()
     assert "4 marks applied, 3 classes learned anew" in told.out
     assert f"so it stays out: {gone}." in told.out
@@ -811,40 +779,40 @@ def test_a_review_can_name_a_class_that_is_not_known_yet(
 
     # Saying it again changes nothing; what was gone makes its class when it is back.
     before = fingerprint(state)
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert command("learn", state, "--review", review) == 0
     assert "says nothing new" in capsys.readouterr().out
     assert fingerprint(state) == before
     (tmp_path / "elsewhere.png").rename(images / gone)
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert command("learn", state, "--review", review) == 0
     assert learner_in(state).classes_.tolist() == ["0", "1", "fox", "bear"]
-    assert command(monkeypatch, "undo", state) == 0
+    assert command("undo", state) == 0
     assert learner_in(state).classes_.tolist() == ["0", "1", "fox"]
     slip = marks(tmp_path / "slip.csv", ("1/1.png", "1", "new", "Fox"))
     capsys.readouterr()
-    assert command(monkeypatch, "learn", state, "--review", slip) == 0
+    assert command("learn", state, "--review", slip) == 0
     told = "'Fox' is a new class beside 'fox', of 1 image; if that was a slip, take it back with undo.\n"
     assert capsys.readouterr().err == told
 
 
 def test_an_image_that_another_class_has_seen_too_is_not_there_twice(
-    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: Path, digits: Dataset, tmp_path: Path
 ) -> None:
     same = write_images(tmp_path / "same", numbers_of(digits, 0)[:4], prefix="copy ")
-    assert command(monkeypatch, "learn", state, same, "--label", "1") == 0
+    assert command("learn", state, same, "--label", "1") == 0
     review = marks(tmp_path / "r.csv", ("0/2.png", "0", "other", "1"))
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert command("learn", state, "--review", review) == 0
     assert places_of(state, numbers_of(digits, 0)[2]) == {"0": (OTHER, False), "1": (RIGHT, True)}
     assert len(learner_in(state).seen("1")) == 20
 
 
 def test_no_image_is_right_in_two_classes(
-    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    state: Path, digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     same = write_images(tmp_path / "same", numbers_of(digits, 0)[:4], prefix="copy ")
-    assert command(monkeypatch, "learn", state, same, "--label", "1") == 0
+    assert command("learn", state, same, "--label", "1") == 0
     before, here, there = fingerprint(state), ("0/2.png", "0", "right", ""), ("copy 2.png", "1", "right", "")
     for contrary in (there, ("copy 2.png", "1", "new", "2")):
-        assert command(monkeypatch, "learn", state, "--review", marks(tmp_path / "r.csv", here, contrary)) == 2
+        assert command("learn", state, "--review", marks(tmp_path / "r.csv", here, contrary)) == 2
         told = "r.csv, line 3, put the same image into two classes, pixel by pixel; remove one."
         assert told in capsys.readouterr().err.replace("\n", " ")
     assert fingerprint(state) == before
@@ -852,25 +820,25 @@ def test_no_image_is_right_in_two_classes(
         (here, {"0": (RIGHT, True), "1": (0, False)}),
         (there, {"0": (OTHER, False), "1": (RIGHT, True)}),  # the last word
     ):
-        assert command(monkeypatch, "learn", state, "--review", marks(tmp_path / "r.csv", one)) == 0
+        assert command("learn", state, "--review", marks(tmp_path / "r.csv", one)) == 0
         found = places_of(state, numbers_of(digits, 0)[2])
         assert found["0"] == expected["0"]
         assert found["1"][0] == expected["1"][0]
 
 
 def test_a_review_of_images_that_are_gone_says_so(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images = digit_folders(tmp_path / "images", digits)
     state = tmp_path / "S"
-    assert command(monkeypatch, "learn", state, images, *QUICK) == 0
+    assert command("learn", state, images, *QUICK) == 0
     seen = learner_in(state).seen("0")
     first, second = (seen.names()[row] for row in np.flatnonzero(~seen.kept)[:2])
     (images / first).unlink()
     Image.fromarray(numbers_of(digits, 5)[0]).save(images / second)
     review = marks(tmp_path / "r.csv", (first, "0", "right", ""), (second, "0", "other", "1"))
     capsys.readouterr()
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert command("learn", state, "--review", review) == 0
     assert (
         f"2 images are no longer where they came from, so they stay out: {first}, {second}. If {images} was moved, "
         "learn it from its new place first." in capsys.readouterr().out
@@ -879,17 +847,17 @@ def test_a_review_of_images_that_are_gone_says_so(
 
     # Nothing changes while they are gone; when they are back, the same review keeps and moves them.
     before = fingerprint(state)
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert command("learn", state, "--review", review) == 0
     assert "says nothing new.\n2 images are no longer where they came from" in capsys.readouterr().out
     assert fingerprint(state) == before
     for name in (first, second):
         number = int(name.removeprefix("0/").removesuffix(".png"))
         Image.fromarray(numbers_of(digits, 0)[number]).save(images / name)
-        assert command(monkeypatch, "learn", state, "--review", review) == 0
+        assert command("learn", state, "--review", review) == 0
         assert "1 mark applied" in capsys.readouterr().out
     assert learner_in(state).seen("0").kept[seen.names().index(first)]
     assert len(learner_in(state).seen("1")) == 17
-    assert command(monkeypatch, "undo", state) == 0
+    assert command("undo", state) == 0
     assert "Taken back: a review.\n" in capsys.readouterr().out
     assert len(learner_in(state).seen("1")) == 16
 
@@ -903,107 +871,107 @@ def test_a_review_of_images_that_came_as_arrays_says_so(
     seen = learner.seen("0")
     name = seen.names()[int(np.flatnonzero(~seen.kept)[0])]
     review = marks(tmp_path / "r.csv", (name, "0", "right", ""))
-    assert command(monkeypatch, "learn", tmp_path / "S", "--review", review) == 0
+    assert command("learn", tmp_path / "S", "--review", review) == 0
     told = capsys.readouterr().out
     assert f"1 image is not kept and came from Python, so there is no file to take it from: {name}." in told
     assert "was moved" not in told
 
 
 def test_a_folder_that_was_moved_is_found_again(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old, new, state = digit_folders(tmp_path / "old", digits), tmp_path / "new", tmp_path / "S"
-    assert command(monkeypatch, "learn", state, old, *QUICK) == 0
+    assert command("learn", state, old, *QUICK) == 0
     two = write_images(tmp_path / "two", numbers_of(digits, 2)[:10])
-    assert command(monkeypatch, "learn", state, two, "--label", "two") == 0
+    assert command("learn", state, two, "--label", "two") == 0
     seen = learner_in(state).seen("0")
     review = marks(tmp_path / "r.csv", (seen.names()[int(np.flatnonzero(~seen.kept)[0])], "0", "right", ""))
     old.rename(new)
     common = seen.names()[-1]  # one image in common does not make it the same folder
     (two / common).parent.mkdir()
     shutil.copy(new / common, two / common)
-    assert command(monkeypatch, "learn", state, two, "--label", "two") == 0
+    assert command("learn", state, two, "--label", "two") == 0
     assert "was moved" not in capsys.readouterr().err
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert command("learn", state, "--review", review) == 0
     assert f"If {old} was moved, learn it from its new place first." in capsys.readouterr().out
-    assert command(monkeypatch, "undo", state) == 0
-    assert command(monkeypatch, "learn", state, new) == 0
+    assert command("undo", state) == 0
+    assert command("learn", state, new) == 0
     assert f"{old} was moved to {new}; that is remembered.\n" in capsys.readouterr().err
-    assert command(monkeypatch, "learn", state, new) == 0
+    assert command("learn", state, new) == 0
     assert "was moved" not in capsys.readouterr().err
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert command("learn", state, "--review", review) == 0
     assert "1 mark applied, 1 class learned anew" in capsys.readouterr().out
 
 
 def test_a_folder_that_was_renamed_with_its_class_is_found_again(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Under its old name it would be a new class."""
     images, moved, state = digit_folders(tmp_path / "images", digits, (0, 1)), tmp_path / "moved", tmp_path / "S"
-    assert command(monkeypatch, "learn", state, images, *QUICK) == 0
+    assert command("learn", state, images, *QUICK) == 0
     for digit, name in ((0, "nought"), (1, "one")):
-        assert command(monkeypatch, "rename", state, digit, name) == 0
+        assert command("rename", state, digit, name) == 0
         (images / str(digit)).rename(images / name)
     seen = learner_in(state).seen("nought")
     for row, place in zip(np.flatnonzero(~seen.kept), (images, moved), strict=False):
         if not place.exists():
             images.rename(place)
-            assert command(monkeypatch, "learn", state, place) == 0
+            assert command("learn", state, place) == 0
             assert f"{images} was moved to {moved}; that is remembered.\n" in capsys.readouterr().err
         review = marks(tmp_path / "r.csv", (seen.names()[row], "nought", "right", ""))
-        assert command(monkeypatch, "learn", state, "--review", review) == 0
+        assert command("learn", state, "--review", review) == 0
         assert "1 mark applied, 1 class learned anew" in capsys.readouterr().out
 
 
 def test_a_folder_whose_name_is_used_again_is_found_where_it_was_moved(
-    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    state: Path, digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is new each week comes into a folder of one name, under the same file names."""
     new, old = tmp_path / "new", tmp_path / "first week"
     write_images(new, numbers_of(digits, 2)[:10])
-    assert command(monkeypatch, "learn", state, new, "--label", "two") == 0
+    assert command("learn", state, new, "--label", "two") == 0
     shutil.copytree(new, old)
-    assert command(monkeypatch, "learn", state, old, "--label", "two") == 0
+    assert command("learn", state, old, "--label", "two") == 0
     assert "was moved" not in capsys.readouterr().err  # it is a copy
     write_images(new, numbers_of(digits, 2)[10:20])
-    assert command(monkeypatch, "learn", state, new, "--label", "two") == 0
+    assert command("learn", state, new, "--label", "two") == 0
     seen = learner_in(state).seen("two")
     thrown_out = int(np.flatnonzero(~seen.kept[:10])[0])
     review = marks(tmp_path / "r.csv", (seen.names()[thrown_out], "two", "right", ""))
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert command("learn", state, "--review", review) == 0
     assert "1 image is no longer where it came from" in capsys.readouterr().out
-    assert command(monkeypatch, "learn", state, old, "--label", "two") == 0
+    assert command("learn", state, old, "--label", "two") == 0
     assert f"{new} was moved to {old}; that is remembered.\n" in capsys.readouterr().err
-    assert command(monkeypatch, "learn", state, "--review", review) == 0
+    assert command("learn", state, "--review", review) == 0
     assert "1 mark applied, 1 class learned anew" in capsys.readouterr().out
     sources = [batch["source"] for batch in StateFolder(state).newest().manifest["batches"]]
     assert sources[1:] == [str(old), str(new)]
 
 
 def test_a_damaged_state_is_told_and_used(
-    state: Path, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    state: Path, digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     new = write_images(tmp_path / "new", numbers_of(digits, 2)[:10])
-    assert command(monkeypatch, "learn", state, new, "--label", "two") == 0
+    assert command("learn", state, new, "--label", "two") == 0
     (state / "generations" / "000002" / "memory.safetensors").write_bytes(b"damaged")
     capsys.readouterr()
     for arguments in (("info", state), ("predict", state, new / "0.png"), ("learn", state, new, "--label", "two")):
-        assert command(monkeypatch, *arguments) == 0
+        assert command(*arguments) == 0
         assert "generation 2 in" in (told := capsys.readouterr().err)
         assert "memory.safetensors does not match its checksum" in told
     assert StateFolder(state).numbers() == [1, 3]
 
 
-def test_numbers_stay_numbers(digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_stay_numbers(digits: Dataset, tmp_path: Path) -> None:
     """A learner that was made in Python can be taught from the command line."""
     learner = ContinualLearner(memory_per_class=5, phase1_epochs=1, phase2_epochs=1, device="cpu")
     learner.learn(np.concatenate([numbers_of(digits, 0)[:9], numbers_of(digits, 1)[:9]]), [0] * 9 + [1] * 9)
     learner.save(tmp_path / "S")
-    assert command(monkeypatch, "learn", tmp_path / "S", digit_folders(tmp_path / "images", digits, (1, 2))) == 0
+    assert command("learn", tmp_path / "S", digit_folders(tmp_path / "images", digits, (1, 2))) == 0
     again = learner_in(tmp_path / "S")
     assert again.classes_.tolist() == [0, 1, 2]
     assert len(again.seen(1)) == 16
     for name, code, classes in (("01", 0, [0, 1, 2]), ("00", 2, [0, 1, 2]), ("03", 0, [0, 1, 2, 3])):
         review = marks(tmp_path / "r.csv", (again.coresets[0].names[0], "0", "new", name))
-        assert command(monkeypatch, "learn", tmp_path / "S", "--review", review) == code
+        assert command("learn", tmp_path / "S", "--review", review) == code
         assert learner_in(tmp_path / "S").classes_.tolist() == classes

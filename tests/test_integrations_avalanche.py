@@ -39,7 +39,7 @@ from avalanche.training.storage_policy import ParametricBuffer
 from avalanche.training.supervised import EWC, JointTraining, Naive, Replay
 
 from continual_crust.integrations.avalanche.network import candidates_from, positions_by_group
-from continual_crust.integrations.avalanche.ordering import ordered_coreset
+from continual_crust.integrations.avalanche.selection import ordered_coreset
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Avalanche warns of its own future
 

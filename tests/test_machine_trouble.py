@@ -69,7 +69,7 @@ def test_trouble_is_one_sentence_and_the_same_command_goes_on(
 
     with monkeypatch.context() as broken:
         broken.setattr(Strategy, "learn", until_the_second)
-        assert command(monkeypatch, *arguments(kind, tmp_path)) == 2
+        assert command(*arguments(kind, tmp_path)) == 2
     told = capsys.readouterr().err
     assert says in told
     assert "Traceback" not in told
@@ -82,20 +82,18 @@ def test_trouble_is_one_sentence_and_the_same_command_goes_on(
     monkeypatch.setattr(
         Strategy, "learn", lambda self, experience: learned.append(experience) or learn(self, experience)
     )
-    assert command(monkeypatch, *arguments(kind, tmp_path)) == 0
+    assert command(*arguments(kind, tmp_path)) == 0
     assert len(learned) == 1
     assert len(list(tmp_path.rglob("result.json"))) == 1
 
 
 @pytest.mark.parametrize("kind", ["run", "study"])
-def test_a_read_only_folder_is_one_sentence(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_read_only_folder_is_one_sentence(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = arguments(kind, tmp_path)
     tmp_path.chmod(0o555)
     try:
         with permissions_in_force():
-            assert command(monkeypatch, *asked) == 2
+            assert command(*asked) == 2
     finally:
         tmp_path.chmod(0o755)
     told = capsys.readouterr().err

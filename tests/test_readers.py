@@ -271,11 +271,7 @@ def state(digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @settings(some, max_examples=25)
 @given(data=st.data())
 def test_a_well_signed_manifest_of_any_content_is_used_or_one_sentence(
-    state: Path,
-    tmp_path: Path,
-    data: st.DataObject,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    state: Path, tmp_path: Path, data: st.DataObject, capsys: pytest.CaptureFixture[str]
 ) -> None:
     newest = StateFolder(state).newest()
     files = {name: (newest.path / name).read_bytes() for name in newest.checksums}
@@ -290,7 +286,7 @@ def test_a_well_signed_manifest_of_any_content_is_used_or_one_sentence(
     ):
         with contextlib.suppress(InputError):
             read()
-    code = command(monkeypatch, "info", folder.path)
+    code = command("info", folder.path)
     error = capsys.readouterr().err
     assert code in (0, 2)
     assert len(error.strip().splitlines()) == (0 if code == 0 else 1)

@@ -17,9 +17,13 @@ from continual_crust.data.noise import Noise
 from continual_crust.data.sources import load_dataset
 from continual_crust.data.stream import Stream
 from continual_crust.errors import InputError
-from continual_crust.report.drawing import png
-from continual_crust.report.figures import accuracy_matrix, accuracy_over_experiences, purity_by_method, save
-from continual_crust.report.run_figures import write_run_figures
+from continual_crust.report.drawing import png, save_png
+from continual_crust.report.figures import (
+    accuracy_matrix,
+    accuracy_over_experiences,
+    purity_by_method,
+    write_run_figures,
+)
 from continual_crust.report.styles import WRONG, style_of
 from continual_crust.report.tables import percent, summary_table
 from continual_crust.strategies import STRATEGIES
@@ -186,7 +190,7 @@ def test_the_summary_keeps_different_noises_apart():
 
 def test_a_figure_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "figure.png"
-    save(accuracy_matrix(RESULT), path)
+    save_png(accuracy_matrix(RESULT), path)
     before = path.read_bytes()
     assert before == png(accuracy_matrix(RESULT))
 
@@ -195,7 +199,7 @@ def test_a_figure_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.fsync", full_disk)
     with pytest.raises(OSError, match="no space"):
-        save(accuracy_matrix(replace(RESULT, method="replay")), path)
+        save_png(accuracy_matrix(replace(RESULT, method="replay")), path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -204,7 +208,7 @@ def test_run_figures_show_the_memory_and_its_true_cleanliness(tmp_path):
     finished = finished_with(lambda samples: samples[torch.arange(3)])
     images, is_clean = memory_by_class(finished)
     for label, samples in finished.strategy.memory.items():
-        assert torch.equal(images[str(label)], finished.stream.images_of(samples.ids))
+        assert torch.equal(images[str(label)], finished.stream.clean_images_of(samples.ids))
         assert torch.equal(is_clean[str(label)], finished.stream.truth.labels[samples.ids] == label)
     written = write_run_figures(finished, tmp_path / "new" / "folder")
     assert [path.name for path in written] == ["accuracy.png", "accuracy_matrix.png", "memory.png"]

@@ -24,7 +24,7 @@ from continual_crust.report.curves import forgotten_so_far, seen_so_far, std_ove
 from continual_crust.report.drawing import png, svg
 from continual_crust.report.figures import accuracy_matrix, accuracy_over_experiences
 from continual_crust.report.matrix_viewer import Matrix, viewer
-from continual_crust.report.significance import comparisons
+from continual_crust.report.significance import rankings
 from continual_crust.report.study_data import read_studies
 from continual_crust.report.study_figures import critical_difference_diagram, over_experiences
 from continual_crust.report.study_report import write_report
@@ -246,7 +246,7 @@ def test_small_p_values_without_arrows_are_explained(tmp_path):
         for order, method in enumerate(("replay", "crust", "cosine_crust")):
             run = config(method, dataset=dataset)
             write_run(study, run, result_of(run, 0.3 + 0.2 * order))
-    found = comparisons(build_grid(read_studies(study)[0]))
+    found = rankings(build_grid(read_studies(study)[0]))
     words = Page(significance_section(found, [""] * len(found))).words
     assert "< 0.001" in words
     assert "As Friedman’s p is above 0.05, no method is called different from another, however small" in words

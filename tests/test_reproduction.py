@@ -16,7 +16,7 @@ from continual_crust.report.generated_tables import PLACE, available_tables, evi
 from continual_crust.report.moved import STUDIES as STUDIES_OF_MOVED
 from continual_crust.report.paper_comparison import TABLES
 from continual_crust.report.reproduction_figures import accuracy_against_noise, ours_against_the_papers
-from continual_crust.studies.collected import Collected, Row
+from continual_crust.studies.collected import Collected, KeptRun
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.paper import paper_tables
 from continual_crust.studies.result import RunResult
@@ -35,7 +35,7 @@ def studies() -> dict[str, Study]:
 
 
 def collected(*runs: tuple[RunConfig, float]) -> Collected:
-    rows = [Row.of(config, result_of(config, accuracy)) for config, accuracy in runs]
+    rows = [KeptRun.of(config, result_of(config, accuracy)) for config, accuracy in runs]
     return Collected({row.run: row for row in rows})
 
 
@@ -412,11 +412,11 @@ def test_what_was_not_moved_is_no_row_of_moved_images(studies: dict[str, Study])
     assert table(available_tables(collected(*with_accuracy(runs, 0.5)))["moved"]()) == []
 
 
-def test_figures_are_drawn_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_are_drawn_where_asked(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- table: what there is -->\n<!-- end of table -->\n", encoding="utf-8")
     tables = ("study", "tables", page, "--from", ROOT / "results" / "reproduction", "--figures")
-    assert command(monkeypatch, *tables, tmp_path / "none") != 0
+    assert command(*tables, tmp_path / "none") != 0
     assert "runs have been" not in page.read_text(encoding="utf-8")
-    assert command(monkeypatch, *tables, tmp_path) == 0
+    assert command(*tables, tmp_path) == 0
     assert {path.name for path in tmp_path.glob("*.png")} == {"reproduction_noise.png", "reproduction_paper.png"}

@@ -231,11 +231,7 @@ def test_hostile_names_are_text(browser: Browser, state: Path) -> None:
 
 
 def test_from_a_click_to_a_learner_that_has_learned_from_it(
-    browser: Browser,
-    state: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    browser: Browser, state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen = StateFolder(state).newest().seen(0)
     kept = {name for name, is_kept in zip(seen.names(), seen.kept, strict=True) if is_kept}
@@ -270,7 +266,7 @@ def test_from_a_click_to_a_learner_that_has_learned_from_it(
     while not review.exists() and time.monotonic() < end:
         browser.ask("0")
         time.sleep(0.05)
-    assert command(monkeypatch, "learn", state, "--review", review, "--device", "cpu") == 0
+    assert command("learn", state, "--review", review, "--device", "cpu") == 0
     assert "3 marks applied" in capsys.readouterr().out
 
     learner = ContinualLearner.load(state, device="cpu")
@@ -282,7 +278,7 @@ def test_from_a_click_to_a_learner_that_has_learned_from_it(
     assert evil.kept[-1]
 
     # The next page knows what was applied, and has nothing left to export.
-    assert command(monkeypatch, "review", state, "--no-open") == 0
+    assert command("review", state, "--no-open") == 0
     browser.open(state / "review.html")
     assert browser.ask("document.querySelector('#export').disabled")
     assert browser.ask("document.querySelector('#earlier').hidden")
@@ -306,7 +302,7 @@ def test_from_a_click_to_a_learner_that_has_learned_from_it(
     browser.click("document.querySelector('#export')")
     again = tmp_path / "again.csv"
     again.write_text(browser.ask("document.querySelector('#csv').value"), encoding="utf-8", newline="")
-    assert command(monkeypatch, "learn", state, "--review", again, "--device", "cpu") == 0
+    assert command("learn", state, "--review", again, "--device", "cpu") == 0
     learner = ContinualLearner.load(state, device="cpu")
     assert not learner.seen(EVIL).kept[-1]
     assert learner.seen("1").names()[-1] == second
@@ -339,11 +335,7 @@ def test_with_keys_alone(browser: Browser) -> None:
 
 
 def test_a_class_that_is_not_known_yet_can_be_named(
-    browser: Browser,
-    state: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    browser: Browser, state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = title_of(browser, 0), title_of(browser, 1)
     key(browser, "o")
@@ -362,7 +354,7 @@ def test_a_class_that_is_not_known_yet_can_be_named(
     browser.click("document.querySelector('#export')")
     review = tmp_path / "r.csv"
     review.write_text(browser.ask("document.querySelector('#csv').value"), encoding="utf-8", newline="")
-    assert command(monkeypatch, "learn", state, "--review", review, "--device", "cpu") == 0
+    assert command("learn", state, "--review", review, "--device", "cpu") == 0
     assert """'a, "new" one' is a new class, of 2 images""" in capsys.readouterr().err
     assert ContinualLearner.load(state, device="cpu").seen('a, "new" one').names() == [first, second]
 

@@ -299,30 +299,28 @@ def test_the_command_writes_the_page_and_prints_where(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = fingerprint(state)
-    assert command(monkeypatch, "review", state) == 0
+    assert command("review", state) == 0
     assert f"open {state / 'review.html'} in a browser" in capsys.readouterr().out.replace("\n", "")
     assert Reader((state / "review.html").read_text()).data()["file"] == "review-1.csv"
     assert fingerprint(state) == before
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda url: bool(opened.append(url)))
-    assert command(monkeypatch, "review", state, "--out", tmp_path / "p.html", "--open") == 0
+    assert command("review", state, "--out", tmp_path / "p.html", "--open") == 0
     assert opened == [(tmp_path / "p.html").as_uri()]
     assert "no browser was found" in capsys.readouterr().err
-    assert command(monkeypatch, "review", state, "--no-open", "--most", 3) == 0
+    assert command("review", state, "--no-open", "--most", 3) == 0
     assert len(opened) == 1
     assert len(Reader((state / "review.html").read_text()).data()["names"]) == 3
 
 
-def test_bad_input_is_one_sentence(
-    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_sentence(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     for arguments, says in (
         ((tmp_path / "nowhere",), "there is no learner in"),
         ((state, "--out", tmp_path / "file" / "p.html"), "choose another --out"),
         ((state, "--out", tmp_path), "choose another --out"),
     ):
-        assert command(monkeypatch, "review", *arguments) == 2
+        assert command("review", *arguments) == 2
         error = capsys.readouterr().err
         assert error.startswith("error: ")
         assert says in error
@@ -330,7 +328,7 @@ def test_bad_input_is_one_sentence(
 
 
 def test_nothing_is_written_over_but_what_review_wrote(
-    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     marks, page = tmp_path / "review-1.csv", tmp_path / "mine.html"
     marks.write_text("file,class,mark,new_class\n0/0.png,0,wrong,\n")
@@ -342,11 +340,11 @@ def test_nothing_is_written_over_but_what_review_wrote(
         (marks, "csv", "holds something else; give --out another name"),
         (page, "html", "holds something else"),
     ):
-        assert command(monkeypatch, "review", state, "--out", out, "--format", form) == 2
+        assert command("review", state, "--out", out, "--format", form) == 2
         assert says in capsys.readouterr().err
     assert (marks.read_bytes(), page.read_bytes()) == before
     for form in ("html", "csv", "html", "csv"):  # its own it replaces
-        assert command(monkeypatch, "review", state, "--out", tmp_path / f"own.{form}", "--format", form) == 0
+        assert command("review", state, "--out", tmp_path / f"own.{form}", "--format", form) == 0
 
 
 def test_a_page_that_cannot_be_written_leaves_the_one_before(
@@ -366,13 +364,11 @@ def test_a_page_that_cannot_be_written_leaves_the_one_before(
     assert list(tmp_path.iterdir()) == [page]
 
 
-def test_a_damaged_generation_is_told(
-    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_generation_is_told(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seen = StateFolder(state).newest().seen(0)
     rewritten(state, tmp_path / "S")
     second = rewritten(state, tmp_path / "S", mark=np.full(len(seen), RIGHT, np.uint8))
     (second.path / seen_file(1)).write_bytes(b"damaged")
-    assert command(monkeypatch, "review", tmp_path / "S") == 0
+    assert command("review", tmp_path / "S") == 0
     assert "is damaged" in capsys.readouterr().err
     assert Reader((tmp_path / "S" / "review.html").read_text()).data()["generation"].startswith("1-")

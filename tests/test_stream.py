@@ -77,7 +77,7 @@ def test_the_truth_is_found_by_id(kind: str) -> None:
     assert torch.equal(stream.truth.is_clean(samples.ids), samples.labels == true_labels)
     assert stream.truth.flipped.sum() == round(0.4 * len(samples))
     assert not stream.truth.perturbed.any()
-    assert torch.equal(stream.images_of(samples.ids), samples.images)
+    assert torch.equal(stream.clean_images_of(samples.ids), samples.images)
 
 
 @pytest.mark.parametrize("kind", ["salt_and_pepper", "uniform"])

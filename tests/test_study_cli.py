@@ -34,15 +34,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def study_run(monkeypatch: pytest.MonkeyPatch, datasets: str, *arguments: object) -> int:
+def study_run(datasets: str, *arguments: object) -> int:
     Path("tiny.yaml").write_text(STUDY.replace("DATASETS", datasets))
-    return command(
-        monkeypatch, "study", "run", "tiny.yaml", "--device", "cpu", "--workers", 1, "--out", "out", *arguments
-    )
+    return command("study", "run", "tiny.yaml", "--device", "cpu", "--workers", 1, "--out", "out", *arguments)
 
 
-def test_samples_are_no_runs_to_choose_from(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    assert command(monkeypatch, "study", "run", "figure_samples", "--only", "x", "--shard", "1/2") == 2
+def test_samples_are_no_runs_to_choose_from(capsys) -> None:
+    assert command("study", "run", "figure_samples", "--only", "x", "--shard", "1/2") == 2
     assert "shows samples and has no runs; leave out --shard and --only." in capsys.readouterr().err
     assert not Path("runs").exists()
 
@@ -66,13 +64,9 @@ def test_samples_are_no_runs_to_choose_from(monkeypatch: pytest.MonkeyPatch, cap
     ],
 )
 def test_what_cannot_be_run_is_one_sentence_and_leaves_nothing(
-    datasets: str,
-    arguments: tuple[str, ...],
-    sentence: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    datasets: str, arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert study_run(monkeypatch, datasets, *arguments) == 2
+    assert study_run(datasets, *arguments) == 2
     told = capsys.readouterr()
     assert sentence in told.err
     assert len(told.err.splitlines()) == 1
@@ -80,19 +74,15 @@ def test_what_cannot_be_run_is_one_sentence_and_leaves_nothing(
     assert not Path("out").exists()
 
 
-def test_every_data_set_that_is_missing_is_told_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert study_run(monkeypatch, "mnist, cifar10") == 2
+def test_every_data_set_that_is_missing_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert study_run("mnist, cifar10") == 2
     told = capsys.readouterr()
     assert [told.out.count("of mnist, gzipped"), told.err.count("CIFAR-10 binary version")] == [1, 1]
     assert len((told.out + told.err).splitlines()) == 2
 
 
-def test_data_that_is_there_is_learned_and_what_is_missing_is_told_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert study_run(monkeypatch, "mnist, digits") == 2
+def test_data_that_is_there_is_learned_and_what_is_missing_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert study_run("mnist, digits") == 2
     told = capsys.readouterr()
     assert told.out.count("there is no 'train-images-idx3-ubyte'") == 1
     assert "6 done now, 0 done elsewhere, 6 failed." in told.out
@@ -108,14 +98,14 @@ def test_what_is_done_here_or_next_door_needs_no_data(
         raise InputError("the digits are gone.")
 
     only = ("--only", "*-s0-*")
-    assert study_run(monkeypatch, "digits", *only) == 0
+    assert study_run("digits", *only) == 0
     monkeypatch.setattr("continual_crust.data.check_dataset", gone)
     monkeypatch.setattr("continual_crust.studies.work.load_dataset", gone)
-    assert study_run(monkeypatch, "digits", *only) == 0
+    assert study_run("digits", *only) == 0
     (here / "out" / "tiny").rename(here / "out" / "neighbour")
-    assert study_run(monkeypatch, "digits", *only) == 0
+    assert study_run("digits", *only) == 0
     assert "0 done now, 3 done elsewhere, 0 failed." in capsys.readouterr().out
-    assert study_run(monkeypatch, "digits", "--only", "*-s1-*") == 2
+    assert study_run("digits", "--only", "*-s1-*") == 2
     assert capsys.readouterr().err == "error: the digits are gone.\n"
 
 
@@ -138,23 +128,23 @@ def test_results_of_other_images_do_not_pass_for_these(
     for name, seed in (("a", 0), ("b", 1)):
         own_folder(Path(name), seed)
     only = ("--only", "*-s0-*", "--data-root")
-    assert study_run(monkeypatch, "folder", *only, "a") == 0
-    assert study_run(monkeypatch, "folder", *only, "a") == 0
-    assert study_run(monkeypatch, "folder", *only, "b") == 2
+    assert study_run("folder", *only, "a") == 0
+    assert study_run("folder", *only, "a") == 0
+    assert study_run("folder", *only, "b") == 2
     assert "out/tiny has results of other images than the 'folder' here" in capsys.readouterr().err
     Path("out", "tiny").rename(Path("out", "neighbour"))
-    assert command(monkeypatch, "study", "collect", "out/neighbour", "--into", "kept") == 0
-    assert study_run(monkeypatch, "folder", *only, "b", "--known", "kept") == 2
+    assert command("study", "collect", "out/neighbour", "--into", "kept") == 0
+    assert study_run("folder", *only, "b", "--known", "kept") == 2
     assert "kept has results of other images than the 'folder' here; choose another folder" in capsys.readouterr().err
-    assert study_run(monkeypatch, "folder", *only, "a", "--known", "kept") == 0
-    assert study_run(monkeypatch, "folder", *only, "b") == 0
+    assert study_run("folder", *only, "a", "--known", "kept") == 0
+    assert study_run("folder", *only, "b") == 0
     assert "3 done now, 0 done elsewhere" in capsys.readouterr().out
 
 
-def test_shards_are_the_same_whatever_has_been_collected_since(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_are_the_same_whatever_has_been_collected_since() -> None:
     for shard in ("1/2", "2/2"):
-        assert study_run(monkeypatch, "digits", "--shard", shard, "--known", "kept") == 0
-        assert command(monkeypatch, "study", "collect", "out/tiny", "--into", "kept") == 0
+        assert study_run("digits", "--shard", shard, "--known", "kept") == 0
+        assert command("study", "collect", "out/tiny", "--into", "kept") == 0
     assert len(list(Path("out").rglob("result.json"))) == 6
 
 
@@ -169,43 +159,39 @@ def test_shards_have_as_many_runs_of_each_method(name: str) -> None:
         assert max(counts) - min(counts) <= 1
 
 
-def test_runs_that_are_left_out_as_known_are_counted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert study_run(monkeypatch, "digits", "--only", "*-label-0.4-*-s0-*") == 0
+def test_runs_that_are_left_out_as_known_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert study_run("digits", "--only", "*-label-0.4-*-s0-*") == 0
     assert "Small runs: 1 run, 0 done, 1 to do.\n" in capsys.readouterr().out
-    assert command(monkeypatch, "study", "collect", "out/tiny", "--into", "kept") == 0
-    assert study_run(monkeypatch, "digits", "--known", "kept", "--only", "*-label-0.4-*-s0-*") == 0
+    assert command("study", "collect", "out/tiny", "--into", "kept") == 0
+    assert study_run("digits", "--known", "kept", "--only", "*-label-0.4-*-s0-*") == 0
     assert "Small runs: 0 runs, 0 done, 0 to do. Left out as known from kept: 1." in capsys.readouterr().out
 
 
-def test_what_is_told_at_the_end_can_be_typed_and_counts_in_words(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_told_at_the_end_can_be_typed_and_counts_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     only = ("--only", "*-label-0.4-*-s0-*", "--out", "my runs")
-    assert study_run(monkeypatch, "digits", *only) == 0
+    assert study_run("digits", *only) == 0
     assert "continual-crust report 'my runs/tiny'\n" in capsys.readouterr().out
     (result,) = Path("my runs").rglob("result.json")
     result.unlink()
     with claimed(result.parent):
-        assert study_run(monkeypatch, "digits", *only) == 0
+        assert study_run("digits", *only) == 0
     assert "0 failed. 1 run is under way in another process.\n" in capsys.readouterr().out
 
 
 def test_runs_that_an_edited_file_no_longer_asks_for_are_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert study_run(monkeypatch, "digits", "--only", "*-label-0.4-*") == 0
+    assert study_run("digits", "--only", "*-label-0.4-*") == 0
     monkeypatch.setattr(f"{__name__}.STUDY", STUDY.replace(", 0.4]", "]"))
-    assert study_run(monkeypatch, "digits", "--only", "*-s0-*") == 0
+    assert study_run("digits", "--only", "*-s0-*") == 0
     assert "2 finished runs in out/tiny are none that file and program ask for now" in capsys.readouterr().out
 
 
-def test_a_page_can_have_the_table_of_ones_own_study(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert study_run(monkeypatch, "digits", "--only", "*-label-0.4-*-s0-*") == 0
-    assert command(monkeypatch, "study", "collect", "out/tiny", "--into", "kept") == 0
+def test_a_page_can_have_the_table_of_ones_own_study() -> None:
+    assert study_run("digits", "--only", "*-label-0.4-*-s0-*") == 0
+    assert command("study", "collect", "out/tiny", "--into", "kept") == 0
     Path("page.md").write_text("Ours:\n\n<!-- table: study tiny.yaml -->\n<!-- end of table -->\n")
-    assert command(monkeypatch, "study", "tables", "page.md", "--from", "kept") == 0
+    assert command("study", "tables", "page.md", "--from", "kept") == 0
     assert "digits, 40 % flipped labels, k = 25 | 0." in Path("page.md").read_text()
 
 
@@ -217,17 +203,13 @@ def test_a_page_can_have_the_table_of_ones_own_study(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_tables_without_a_place_or_without_results_are_told(
-    page: str,
-    results: str | None,
-    sentence: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    page: str, results: str | None, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("page.md").write_text(page)
     Path("collected").mkdir()
     if results is not None:
         Path("collected", "mnist-label.json").write_text(results)
-    assert command(monkeypatch, "study", "tables", "page.md", "--from", "collected") == 2
+    assert command("study", "tables", "page.md", "--from", "collected") == 2
     told = capsys.readouterr()
     assert sentence in told.err
     assert told.out == ""

@@ -245,14 +245,14 @@ def test_shards_cover_the_study_once(
     Path("small.yaml").write_text(SMALL)
     run = ("study", "run", "small.yaml", "--out", "out", "--workers", 1, "--device", "cpu", "--shard")
     for shard in ("1/2", "2/2"):
-        assert command(monkeypatch, *run, shard) == 0
+        assert command(*run, shard) == 0
         assert "2 runs, 0 done, 2 to do" in capsys.readouterr().out
     assert measured(tmp_path / "out" / "small") == reference
     for shard in ("0/2", "3/2", "x"):
-        assert command(monkeypatch, *run, shard) == 2
+        assert command(*run, shard) == 2
         assert "--shard" in capsys.readouterr().err
 
-    assert command(monkeypatch, "study", "status", "out/small") == 0
+    assert command("study", "status", "out/small") == 0
     assert "replay" in capsys.readouterr().out
 
 

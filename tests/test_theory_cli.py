@@ -32,16 +32,13 @@ QUICK = [
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of CRUST, short and in two experiences."""
     folder = tmp_path_factory.mktemp("theory") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        arguments = ("--dataset", "digits", "--method", "crust", "--noise", "label:0.3", "--out", folder, *QUICK)
-        assert command(patch, "run", *arguments) == 0
+    arguments = ("--dataset", "digits", "--method", "crust", "--noise", "label:0.3", "--out", folder, *QUICK)
+    assert command("run", *arguments) == 0
     return folder
 
 
-def test_a_run_is_measured(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command(monkeypatch, "theory", finished, "--samples", "8", "--memory", "64", "--out", tmp_path / "new") == 0
+def test_a_run_is_measured(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("theory", finished, "--samples", "8", "--memory", "64", "--out", tmp_path / "new") == 0
     plain = json.loads((tmp_path / "new" / "theory.json").read_text())
     assert sorted(part["name"] for part in plain["classes"]) == [str(digit) for digit in range(10)]
     assert {(part["measured"]["k"], part["measured"]["n"]) for part in plain["classes"]} == {(5, 8)}
@@ -55,10 +52,10 @@ def test_defaults_are_those_of_the_library() -> None:
 
 
 def test_what_cannot_be_measured_is_told_in_one_sentence(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def complaint(*arguments: str | Path) -> str:
-        assert command(monkeypatch, "theory", *arguments) == 2
+        assert command("theory", *arguments) == 2
         told = capsys.readouterr()
         assert "Traceback" not in told.err + told.out
         return " ".join(told.err.split())
@@ -86,10 +83,8 @@ def test_what_cannot_be_measured_is_told_in_one_sentence(
     assert "cannot write to" in complaint("--sweep", "--out", occupied)
 
 
-def test_a_method_without_memory_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_method_without_memory_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "naive"
-    assert command(monkeypatch, "run", "--dataset", "digits", "--method", "naive", "--out", folder, *QUICK) == 0
-    assert command(monkeypatch, "theory", folder) == 2
+    assert command("run", "--dataset", "digits", "--method", "naive", "--out", folder, *QUICK) == 0
+    assert command("theory", folder) == 2
     assert "run of 'naive' kept no memory" in " ".join(capsys.readouterr().err.split())

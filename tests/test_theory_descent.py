@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from continual_crust.data import Dataset
 from continual_crust.errors import InputError
-from continual_crust.theory import Outputs, contraction, descend, measure
+from continual_crust.theory import Outputs, descend, measure
+from continual_crust.theory.theorems import contraction
 
 
 def linear(weights: Tensor, inputs: Tensor) -> Tensor:

@@ -14,20 +14,9 @@ from torch.utils._pytree import tree_leaves
 
 from continual_crust.errors import InputError
 from continual_crust.models import build_model
-from continual_crust.theory import (
-    Combination,
-    Dense,
-    Jacobian,
-    Outputs,
-    Weighted,
-    difference,
-    gram,
-    lanczos,
-    singular_values,
-    spectral_norm,
-)
-from continual_crust.theory.jacobian import compressed, written_out
-from continual_crust.theory.spectrum import inner_products
+from continual_crust.theory import Outputs
+from continual_crust.theory.jacobian import Combination, Dense, Jacobian, Weighted, compressed, difference, written_out
+from continual_crust.theory.spectrum import gram, inner_products, lanczos, singular_values, spectral_norm
 
 SMALL = 1 << 12
 """So little memory that every Jacobian here is worked on by blocks of a few rows."""

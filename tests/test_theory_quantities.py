@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from continual_crust.errors import InputError
-from continual_crust.theory import Jacobian, Outputs, Weighted, average_jacobian, measure, singular_values
-from continual_crust.theory.jacobian import Dense
-from continual_crust.theory.quantities import assignment, quadrature
+from continual_crust.theory import Outputs, measure
+from continual_crust.theory.jacobian import Dense, Jacobian, Weighted
+from continual_crust.theory.quantities import assignment, average_jacobian, quadrature
+from continual_crust.theory.spectrum import singular_values
 
 ZERO = torch.zeros(2, dtype=torch.float64)
 

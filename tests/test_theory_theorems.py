@@ -15,13 +15,13 @@ from continual_crust.theory import (
     Measurement,
     Status,
     Theorem,
-    contraction,
     descend,
     measure,
     theorem_1,
     theorem_2,
     theorem_for,
 )
+from continual_crust.theory.theorems import contraction
 
 FLIPPED = Measurement(
     k=25,

@@ -186,7 +186,7 @@ def run(
     from continual_crust.data import SOURCES, Noise, load_dataset
     from continual_crust.devices import choose_device
     from continual_crust.models import build_model
-    from continual_crust.report.run_figures import write_run_figures
+    from continual_crust.report.figures import write_run_figures
     from continual_crust.strategies import strategy_named
     from continual_crust.studies.config import RunConfig
     from continual_crust.studies.defaults import defaults_for

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from continual_crust.cli_printing import console, counted, new_table, printable, say, warn
 from continual_crust.errors import InputError, first_few, unknown_name
-from continual_crust.progress import OnProgress
+from continual_crust.progress import OnProgress, unwatched
 
 if TYPE_CHECKING:
     from continual_crust.field.folder import Skipped
@@ -120,7 +120,7 @@ def learn(
 
     if review is not None:
         # What is wrong with the folder or the options is said before the review changes anything.
-        session(lambda what, done, total: None).check(folder, label, asked, image_size)
+        session(unwatched).check(folder, label, asked, image_size)
         with _bar() as advance:
             reviewed = session(advance).apply_review(review)
         _print_reviewed(reviewed)

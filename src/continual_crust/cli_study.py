@@ -20,7 +20,7 @@ from continual_crust.errors import InputError
 
 if TYPE_CHECKING:
     from continual_crust.studies.config import RunConfig
-    from continual_crust.studies.engines import Engine
+    from continual_crust.studies.engines import Engine, Event
     from continual_crust.studies.folder import Runs, StudyFolder
     from continual_crust.studies.result import RunResult
     from continual_crust.studies.study import Study
@@ -88,7 +88,6 @@ def run(
     ] = None,
 ) -> None:
     """Do all runs of a study that are not done. Can be stopped at any time and repeated; nothing is done twice."""
-    from continual_crust.progress import progress_bar
     from continual_crust.studies.collected import Collected
     from continual_crust.studies.engines import sharing_advice
     from continual_crust.studies.folder import StudyFolder
@@ -136,25 +135,7 @@ def run(
     if advice is not None:
         console.print(Text(advice, "dim"), soft_wrap=True)
     place = Workplace(folder.path.resolve(), data_root and data_root.resolve(), download, device, tensorboard)
-    outcomes: Counter[str] = Counter()
-    problems: Counter[str] = Counter()
-    with progress_bar(console) as bar:
-        overall = bar.add_task(study.id, total=len(todo))
-        under_way: dict[str, TaskID] = {}
-        for event in chosen(todo, place) if todo else ():
-            if event.kind == "experience":
-                if event.run not in under_way:
-                    under_way[event.run] = bar.add_task(event.run, total=event.count)
-                bar.update(under_way[event.run], completed=event.learned)
-                continue
-            if event.run in under_way:
-                bar.remove_task(under_way.pop(event.run))
-            outcomes[event.kind] += 1
-            bar.advance(overall)
-            if event.kind == "failed":
-                problems[event.problem] += 1
-                if problems[event.problem] == 1:  # the others that have it are counted
-                    bar.console.print(Text(f"{event.run}: {event.problem}"), soft_wrap=True)
+    outcomes, problems = _follow(study.id, chosen(todo, place) if todo else (), len(todo))
     told = f"{outcomes['done']} done now, {outcomes['skipped']} done elsewhere, {outcomes['failed']} failed."
     if outcomes[UNDER_WAY]:
         told += f" {counted(outcomes[UNDER_WAY], 'run is', 'runs are')} under way in another process."
@@ -283,8 +264,8 @@ def _refuse_other_data(
 def _show_samples(study: Study, text: str, path: Path, data_root: Path | None, download: bool) -> None:
     """A picture of some images of each class, for every data set of the study that can be read."""
     from continual_crust.data import load_dataset
-    from continual_crust.report.figures import save
-    from continual_crust.report.samples import sample_sheet
+    from continual_crust.report.drawing import save_png
+    from continual_crust.report.figures import sample_sheet
     from continual_crust.studies.folder import StudyFolder
 
     missing = []
@@ -297,7 +278,7 @@ def _show_samples(study: Study, text: str, path: Path, data_root: Path | None, d
             console.print(Text(f"{name}: {error}"), soft_wrap=True)
             continue
         picture = StudyFolder.create(path, study, text).path / f"samples-{name}.png"
-        save(sample_sheet(dataset), picture)
+        save_png(sample_sheet(dataset), picture)
         tell_where("written to ", picture)
     if missing:
         raise InputError(f"{len(missing)} of {len(study.datasets)} data sets could not be read; see above.")
@@ -321,6 +302,35 @@ def _engine(
         for option in given[other]:
             raise InputError(f"--{option} is for --engine {other}; leave it out or choose that engine.")
     return local_engine(workers) if name == "local" else ray_engine(**given["ray"])
+
+
+def _follow(title: str, events: Iterable[Event], runs: int) -> tuple[Counter[str], Counter[str]]:
+    """Show how far runs have come until all are over; counts how they ended, and what was wrong with those that failed.
+
+    Each problem is printed when it first occurs.
+    """
+    from continual_crust.progress import progress_bar
+
+    outcomes: Counter[str] = Counter()
+    problems: Counter[str] = Counter()
+    with progress_bar(console) as bar:
+        overall = bar.add_task(title, total=runs)
+        under_way: dict[str, TaskID] = {}
+        for event in events:
+            if event.kind == "experience":
+                if event.run not in under_way:
+                    under_way[event.run] = bar.add_task(event.run, total=event.count)
+                bar.update(under_way[event.run], completed=event.learned)
+                continue
+            if event.run in under_way:
+                bar.remove_task(under_way.pop(event.run))
+            outcomes[event.kind] += 1
+            bar.advance(overall)
+            if event.kind == "failed":
+                problems[event.problem] += 1
+                if problems[event.problem] == 1:
+                    bar.console.print(Text(f"{event.run}: {event.problem}"), soft_wrap=True)
+    return outcomes, problems
 
 
 def _shard(runs: list[RunConfig], shard: str | None) -> list[RunConfig]:

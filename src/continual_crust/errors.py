@@ -1,4 +1,4 @@
-"""Errors that are a person's to mend: what is wrong with what was given, and a machine that is too small."""
+"""Errors that a person can mend: wrong input, and a machine that is too small for the task."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def first_few(names: Sequence[str], most: int) -> str:
 
 
 def told_name(setting: str) -> str:
-    """What to call a setting in a sentence, for those who gave it in code or a file and on a command line alike.
+    """A setting's name for messages: with its option on the command line too, where that is another word.
 
     >>> told_name("learning_rate"), told_name("batch_size")
     ('learning_rate (--lr)', 'batch_size')
@@ -82,10 +82,10 @@ def is_number(value: object) -> bool:
 
 
 def check_types(settings: Any) -> None:
-    """Refuse a dataclass whose values are of another type than its defaults: they may come from a file.
+    """Refuse a dataclass with values of another type than its fields' defaults; they may come from a file.
 
-    Numbers become those of Python, whole ones floating-point ones where these are wanted. Of a default that is no
-    number, truth or text, as None, nothing is to be told.
+    NumPy's numbers become Python's, and whole numbers become floating-point ones where the default is one. Fields whose
+    default is no number, truth value or text, as None, are not checked.
     """
     for entry in fields(settings):
         value, wanted = getattr(settings, entry.name), type(entry.default)

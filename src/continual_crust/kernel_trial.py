@@ -18,7 +18,7 @@ Trial = Callable[[torch.device], bool]
 
 
 def tried_once(purpose: str, compilers: Mapping[str, str] = TRITON) -> Callable[[Trial], Trial]:
-    """Make of a trial the question whether kernels can be used on a device.
+    """Turn a trial of kernels into a function that tells whether they can be used on a device.
 
     They cannot where their compiler is not installed, fails, or gives wrong answers; the last two are logged. The trial
     takes place once for each device. Threads that ask meanwhile wait for it, as compilers load lazily and seldom expect

@@ -23,6 +23,10 @@ OnProgress = Callable[[str, int, int], None]
 """Is told what is being done, how much of it is done and how much there is."""
 
 
+def unwatched(what: str, done: int, total: int) -> None:
+    """An :data:`OnProgress` where nobody wants to know."""
+
+
 class RunProgress:
     """Follows one run: which experience, which phase, which epoch, how long still."""
 

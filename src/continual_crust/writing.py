@@ -50,7 +50,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def finite(value: Any) -> Any:
-    """The same nested value for JSON: names for members of an enum, None for numbers JSON does not have."""
+    """A nested value as JSON can hold it: enum members by their values, NaN and infinity as None."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, float):

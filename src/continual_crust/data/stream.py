@@ -140,12 +140,8 @@ class Stream:
         chosen = _among(self.dataset.test_labels, self.groups[index])
         return self.dataset.test_images[chosen], self.dataset.test_labels[chosen]
 
-    def images_of(self, ids: Tensor) -> Tensor:
-        """The training images as given, by id: for pictures of what a strategy kept."""
-        return self._images[torch.argsort(self._ids)[ids.cpu()]]
-
     def clean_images_of(self, ids: Tensor) -> Tensor:
-        """The same images before they were corrupted: for evaluation alone."""
+        """Training images by id, as they were before they were corrupted: for evaluation alone."""
         return self.dataset.train_images[torch.argsort(self._ids)[ids.cpu()]]
 
 

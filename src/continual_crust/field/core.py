@@ -36,7 +36,7 @@ from continual_crust.field.seen import LIKELY, NO_MARK, RIGHT, Seen
 from continual_crust.field.settings import OWN_MODEL, Settings
 from continual_crust.field.strategy import Batch, FieldCrust, Lesson
 from continual_crust.models import build_model, check_takes
-from continual_crust.progress import OnProgress
+from continual_crust.progress import OnProgress, unwatched
 from continual_crust.randomness import seed_for
 from continual_crust.selection.noise_share import NoiseEstimate
 from continual_crust.tensor_file import NotATensorFile, pack
@@ -101,7 +101,7 @@ class FieldLearner:
         if new in self.labels:
             raise InputError(f"there is a class {new!r} already; to join both, mark images as {new!r} in a review.")
         check_one_kind([old, new])
-        self.labels = _replaced(self.labels, index, new)
+        self.labels = replaced(self.labels, index, new)
         names = [[new if label == old else label for label in batch["classes"]] for batch in self.batches]
         self.batches = [{**batch, "classes": inside} for batch, inside in zip(self.batches, names, strict=True)]
 
@@ -168,7 +168,7 @@ class FieldLearner:
         self,
         incoming: Incoming,
         also: Sequence[int] = (),
-        on_progress: OnProgress = lambda what, done, total: None,
+        on_progress: OnProgress = unwatched,
         resume: Callable[[FieldCrust], Lesson] = lambda strategy: Lesson(),
         checkpoint: Callable[[FieldCrust, Lesson], None] = lambda strategy, lesson: None,
     ) -> list[ClassReport]:
@@ -311,10 +311,10 @@ class FieldLearner:
         seen.score[rows] = np.where(seen.mark[rows] == RIGHT, 1, found.right)
         seen.kept[:] = False
         seen.kept[strategy.memory[label].ids.cpu().numpy()] = True
-        self.seen = _replaced(self.seen, label, seen)
+        self.seen = replaced(self.seen, label, seen)
         if found.noise is not None and len(fresh):
-            self.noise = _replaced(self.noise, label, found.noise)
-            self.noise_batches = _replaced(self.noise_batches, label, int(seen.batch[fresh].max()))
+            self.noise = replaced(self.noise, label, found.noise)
+            self.noise_batches = replaced(self.noise_batches, label, int(seen.batch[fresh].max()))
         doubtful = fresh[seen.looks_wrong()[fresh]]
         doubts = doubts_of(seen, doubtful, self.labels)
         noise = found.noise if len(fresh) else self.noise[label]
@@ -340,10 +340,11 @@ class FieldLearner:
             )
             seen.score[doubted] = right[changed]
             seen.other[doubted], seen.other_probability[doubted] = second_opinion(logits.double(), label)
-            self.seen = _replaced(self.seen, label, seen)
+            self.seen = replaced(self.seen, label, seen)
             counts[self.labels[label]] = len(doubted)
         return counts
 
 
-def _replaced(items: list[Any], index: int, item: Any) -> list[Any]:
+def replaced(items: list[Any], index: int, item: Any) -> list[Any]:
+    """A list with another item in one place; the old list stays as it is."""
     return [*items[:index], item, *items[index + 1 :]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +24,6 @@ from continual_crust.progress import OnProgress
 
 CHUNK = 256
 """Files decoded at a time."""
-IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
-"""Of files that were likely meant to be learned."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,18 @@ class Form:
             )
         return cls(*settings.image_shape, settings.crop, settings.depth)
 
+    def kept_in(self, settings: Settings) -> Settings:
+        """A learner's settings, with this form for its images."""
+        darkest, brightest = self.depth
+        return replace(
+            settings,
+            channels=self.channels,
+            height=self.height,
+            width=self.width,
+            darkest=darkest,
+            brightest=brightest,
+        )
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height, width."""
@@ -100,18 +110,6 @@ class Form:
             *self.decoded_if_possible(paths[:middle], several, tell, first),
             *self.decoded_if_possible(paths[middle:], several, tell, first + middle),
         ]
-
-
-def empty_classes(folder: Path, files: Sequence[ImageFile], apart_from: Path) -> list[str]:
-    """Names of class folders in which there is no file; one that holds `apart_from` is none."""
-    state = apart_from.resolve()
-    folders = [entry for entry in visible(folder) if entry.is_dir() and not state.is_relative_to(entry.resolve())]
-    return sorted({class_name(entry.name) for entry in folders} - {file.label for file in files})
-
-
-def stray_images(folder: Path) -> int:
-    """How many images lie beside the class folders."""
-    return sum(entry.suffix.lower() in IMAGE_SUFFIXES and not entry.is_dir() for entry in visible(folder))
 
 
 def image_files(folder: Path, label: str | None, apart_from: Path | None = None) -> list[ImageFile]:

@@ -85,7 +85,7 @@ def check_one_kind(labels: Sequence[Label]) -> None:
 
 
 def deep_images(images: Any) -> list[Any]:
-    """Those of a sequence that are PIL's and have 16 bits a pixel."""
+    """The images of a sequence that are PIL's and have 16 bits a pixel."""
     return [image for image in images if _is_pil(image) and is_deep(image)] if isinstance(images, (list, tuple)) else []
 
 

@@ -1,4 +1,7 @@
-"""What a person should know about a lesson beside what was learned: one sentence for each thing."""
+"""Notes on a lesson for a person, beside what was learned.
+
+Each function returns the sentences about one thing, or none where there is nothing to say.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,15 @@ from continual_crust.data.images import survey, used_depth
 from continual_crust.data.loading import Bytes
 from continual_crust.errors import first_few
 from continual_crust.field.core import FieldLearner
-from continual_crust.field.folder import Form, ImageFile, class_name, shown
+from continual_crust.field.folder import DecodedFiles, Form, ImageFile, class_name, shown
 from continual_crust.field.inputs import Label
 from continual_crust.field.rows import Rows
 from continual_crust.field.seen import NO_MARK, RIGHT
 
 SHOWN = 5
 """Names in a sentence."""
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
+"""Of files that were likely meant to be learned."""
 LEAST_CONTRAST = 1 / 12
 """Images that use a smaller part than this of what a learner sees are nearly flat to it."""
 OTHER_SCALE = 4
@@ -36,7 +41,7 @@ SURE, NEARLY_ALL = 0.9, 0.9
 
 
 def lost_to_the_form(paths: Sequence[Path], form: Form) -> list[str]:
-    """What a learner of this form does not see of images, by what a few dozen of them say."""
+    """About what a learner of this form does not see of images, judged by a few dozen of them."""
     some = paths[:: -(-len(paths) // 50) or 1]
     headers = survey(some)
     notes = []
@@ -54,7 +59,7 @@ def lost_to_the_form(paths: Sequence[Path], form: Form) -> list[str]:
 
 
 def filled_up(paths: Sequence[Path], form: Form) -> list[str]:
-    """Of images that are smaller than what is cut out of them, by what a few dozen of them say."""
+    """About images that are smaller than what is cut out of them, judged by a few dozen of them."""
     some = survey(paths[:: -(-len(paths) // 50) or 1]) if form.crop else []
     if not any(header.width < form.width or header.height < form.height for header in some):
         return []
@@ -66,7 +71,7 @@ def filled_up(paths: Sequence[Path], form: Form) -> list[str]:
 
 
 def sizes_of_their_own(files: Sequence[ImageFile], form: Form) -> list[str]:
-    """Of classes that nearly all have a size no other class has, by what a few images of each say: scaling shows it."""
+    """About classes whose images have a size that no other class has, judged by a few of each: scaling shows it."""
     paths: dict[str, list[Path]] = {}
     for file in files:
         paths.setdefault(file.label, []).append(file.path)
@@ -91,8 +96,35 @@ def sizes_of_their_own(files: Sequence[ImageFile], form: Form) -> list[str]:
     ]
 
 
+def larger_than_the_cache(images: DecodedFiles) -> list[str]:
+    """About images for which there was no room in the cache."""
+    if not images.decoded_each_time:
+        return []
+    return [
+        f"{images.decoded_each_time} images do not fit the cache and are decoded each time; a larger --cache-size "
+        "would be faster."
+    ]
+
+
+def empty_class_folders(folder: Path, files: Sequence[ImageFile], apart_from: Path) -> list[str]:
+    """About class folders in which there is no file; a folder that holds `apart_from` is no class folder."""
+    state = apart_from.resolve()
+    folders = [entry for entry in visible(folder) if entry.is_dir() and not state.is_relative_to(entry.resolve())]
+    empty = sorted({class_name(entry.name) for entry in folders} - {file.label for file in files})
+    return [f"there is no file in {first_few(empty, 3)}: no such class."] if empty else []
+
+
+def images_in_no_class_folder(folder: Path) -> list[str]:
+    """About images that lie beside the class folders."""
+    stray = sum(entry.suffix.lower() in IMAGE_SUFFIXES and not entry.is_dir() for entry in visible(folder))
+    if not stray:
+        return []
+    lie, were, them = ("image lies", "was", "it") if stray == 1 else ("images lie", "were", "them")
+    return [f"{stray} {lie} in {folder} itself, in no class folder, and {were} skipped; put {them} into one."]
+
+
 def nearly_flat(images: Rows) -> list[str]:
-    """Of images in which hardly anything can be seen, by what a few dozen of them say."""
+    """About images in which hardly anything can be seen, judged by a few dozen of them."""
     low, high = _extremes(images)
     if not _is_flat(low, high):
         return []
@@ -103,7 +135,7 @@ def nearly_flat(images: Rows) -> list[str]:
 
 
 def on_another_scale(kept: Iterable[Bytes], images: Rows) -> list[str]:
-    """Of images as they usually are, where all that a learner keeps is nearly flat: it began with other numbers."""
+    """About images as they usually are, for a learner that keeps nearly flat ones: it began with other numbers."""
     spans = [(int(some.min()), int(some.max())) for some in kept if len(some)]
     if not spans:
         return []
@@ -130,7 +162,7 @@ def _is_flat(low: int, high: int) -> bool:
 
 
 def only_the_first(several: int) -> list[str]:
-    """Of files with more than one image."""
+    """About files with more than one image."""
     if not several:
         return []
     hold = "1 file holds" if several == 1 else f"{several} files hold"
@@ -138,7 +170,7 @@ def only_the_first(several: int) -> list[str]:
 
 
 def nothing_to_compare_with(learner: FieldLearner) -> list[str]:
-    """Of a first class that came alone, where some of it looks wrong."""
+    """About a first class that came alone, where some of it looks wrong."""
     if len(learner.labels) > 1 or not learner.seen[0].looks_wrong().any():
         return []
     return [
@@ -148,7 +180,7 @@ def nothing_to_compare_with(learner: FieldLearner) -> list[str]:
 
 
 def second_thoughts(learner: FieldLearner) -> list[str]:
-    """Of kept images that the lesson has made look wrong."""
+    """About kept images that the lesson has made look wrong."""
     counts = learner.second_thoughts
     if not counts:
         return []
@@ -157,7 +189,7 @@ def second_thoughts(learner: FieldLearner) -> list[str]:
 
 
 def made_by_a_review(learner: FieldLearner, made: Sequence[Label]) -> list[str]:
-    """Of classes that were not known before."""
+    """About classes that were not known before."""
     notes = []
     for label in made:
         count, name = len(learner.seen[learner.index_of(label)]), str(label)
@@ -169,7 +201,7 @@ def made_by_a_review(learner: FieldLearner, made: Sequence[Label]) -> list[str]:
 
 
 def too_many_right(learner: FieldLearner) -> list[str]:
-    """Of classes of which more was called right than can be kept."""
+    """About classes of which more was called right than can be kept."""
     notes = []
     for label, seen in zip(learner.labels, learner.seen, strict=True):
         right = int((seen.mark == RIGHT).sum())
@@ -182,7 +214,7 @@ def too_many_right(learner: FieldLearner) -> list[str]:
 
 
 def nearly_known_names(learner: FieldLearner, files: Sequence[ImageFile]) -> list[str]:
-    """Of new classes that are called nearly as others are, known or new, which may be a slip."""
+    """About new classes whose names differ from another's, known or new, in case alone, which may be a slip."""
     known = [str(label) for label in learner.labels]
     called = {name.casefold(): name for name in known}
     notes = []
@@ -199,7 +231,7 @@ def _way_back(learner: FieldLearner) -> str:
 
 
 def folders_of_known_classes(learner: FieldLearner, folder: Path, label: str) -> list[str]:
-    """Of class folders that are all learned as one class."""
+    """About class folders that are all learned as one class."""
     known = {class_name(str(one)) for one in learner.labels} - {class_name(label)}
     found = [name for entry in visible(folder) if entry.is_dir() and (name := class_name(entry.name)) in known]
     if not found:
@@ -209,7 +241,7 @@ def folders_of_known_classes(learner: FieldLearner, folder: Path, label: str) ->
 
 
 def classes_one_folder_deeper(learner: FieldLearner, folder: Path, files: Sequence[ImageFile]) -> list[str]:
-    """Of class folders that seem to hold class folders, as where a folder above the right one was given.
+    """About class folders that seem to hold class folders, as where a folder above the right one was given.
 
     Nothing is said of a known class's folders: they may be days or cameras.
     """
@@ -232,7 +264,7 @@ def classes_one_folder_deeper(learner: FieldLearner, folder: Path, files: Sequen
 
 
 def taken_for_another_class(learner: FieldLearner, rows: Rows, labels: Sequence[Label]) -> list[str]:
-    """Of classes of whose new images the learner, before it learns them, is sure that they are another class's."""
+    """About classes whose new images the learner, before it learns them, is sure to be of another class."""
     if learner.strategy is None or len(learner.labels) < 2:
         return []
     notes, positions = [], dict[Label, list[int]]()
@@ -254,7 +286,7 @@ def taken_for_another_class(learner: FieldLearner, rows: Rows, labels: Sequence[
 def contradictions(
     learner: FieldLearner, files: Sequence[ImageFile], digests: NDArray[np.uint8], new: NDArray[np.int64]
 ) -> list[str]:
-    """Of new images that are pixel by pixel what another class has, from before or from the same folder."""
+    """About new images that equal one of another class pixel by pixel, from before or from the same folder."""
     classes: dict[bytes, str] = {}
     for label, seen in zip(learner.labels, learner.seen, strict=True):
         for row in np.flatnonzero(np.isin(seen.mark, (NO_MARK, RIGHT))).tolist():

@@ -129,12 +129,12 @@ def class_numbers(label: Label, seen: Seen, noise: NoiseEstimate | None, batch: 
 
 
 def noise_numbers(noise: NoiseEstimate | None) -> dict[str, float] | None:
-    """For the manifest."""
+    """An estimate as plain numbers, for the manifest."""
     return None if noise is None else {"estimate": noise.estimate, "low": noise.low, "high": noise.high}
 
 
 def noise_from(numbers: Mapping[str, float] | None) -> NoiseEstimate | None:
-    """Back from the manifest."""
+    """The estimate that :func:`noise_numbers` wrote to the manifest."""
     if numbers is None:
         return None
     return NoiseEstimate(float(numbers["estimate"]), float(numbers["low"]), float(numbers["high"]))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError, unknown_name
-from continual_crust.field.core import FieldLearner, Incoming
+from continual_crust.field.core import FieldLearner, Incoming, replaced
 from continual_crust.field.folder import Form, class_name, image_files, in_folder_called
 from continual_crust.field.inputs import Label
 from continual_crust.field.review_file import Mark
@@ -27,8 +27,8 @@ from continual_crust.field.seen import NO_MARK, OTHER, RIGHT, WRONG, Seen, diges
 class Review:
     """Marks on their way into a learner's record, which changes only with :meth:`incoming`.
 
-    An image is known by its pixels, wherever it is: of what was moved before, its old class's record and its new one's
-    both know. A later word about either undoes the move.
+    Images are recognised by their pixels. One that was moved before is in the records of both its old and its new
+    class, and a later mark on either of the two undoes the move.
     """
 
     def __init__(self, learner: FieldLearner) -> None:
@@ -108,7 +108,7 @@ class Review:
             if index in self._memory():
                 kept = self._memory()[index].ids.cpu().numpy()
                 seen.kept[kept[np.isin(seen.mark[kept], (NO_MARK, RIGHT))]] = True
-            learner.seen = [*learner.seen[:index], seen, *learner.seen[index + 1 :]]
+            learner.seen = replaced(learner.seen, index, seen)
         images = np.array([*found.values()], np.uint8).reshape(-1, *learner.settings.image_shape)
         classes, ids = np.array([*found], np.int64).reshape(-1, 2).T
         return Incoming(ArrayRows(images), classes, ids), unreachable
@@ -132,7 +132,7 @@ class Review:
         return known
 
     def _moved_to(self, index: int, row: int) -> Iterator[tuple[int, int]]:
-        """Where else an image counts as right: class and row."""
+        """The other classes in which an image counts as right, each with its row there."""
         digest = self._record(index).digest[row].tobytes()
         for other in range(len(self._learner.labels)):
             there = None if other == index else self._row_of(other, digest)
@@ -140,7 +140,7 @@ class Review:
                 yield other, there
 
     def _row_of(self, index: int, digest: bytes) -> int | None:
-        """Where a class's record has the image of these pixels."""
+        """The row of a class's record that has the image of these pixels, if there is one."""
         if index not in self._pixels:
             self._pixels[index] = {pixels.tobytes(): row for row, pixels in enumerate(self._read(index).digest)}
         return self._pixels[index].get(digest)

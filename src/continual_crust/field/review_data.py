@@ -20,7 +20,7 @@ from continual_crust.field.seen import NO_MARK, OTHER, RIGHT, Seen
 
 @dataclass(frozen=True)
 class ReviewedClass:
-    """One class, as its heading tells it."""
+    """What the heading of a class tells."""
 
     name: str
     seen: int
@@ -152,7 +152,10 @@ def _share(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _identity(generation: Generation, records: Sequence[Seen]) -> str:
-    """Of what stays: the first image of all, and how many came with it. Reviews add to the records of a batch."""
+    """The same text for all generations of a learner: from what never changes.
+
+    That is its settings, its first image and the size of its first batch; not the records, to which reviews add.
+    """
     settings = {**generation.manifest["settings"], "image_scale": None}  # which comes with the first fractions
     first = (records[0] if records else Seen.nothing()).digest[:1].tobytes().hex()
     counts = [[batch.get("images"), batch.get("skipped")] for batch in generation.manifest["batches"][:1]]

@@ -22,7 +22,7 @@ LARGEST_FILE = 200_000_000
 
 @dataclass(frozen=True)
 class Mark:
-    """One line."""
+    """One line of a review file."""
 
     file: str
     label: str

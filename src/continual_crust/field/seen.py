@@ -101,7 +101,7 @@ class Seen:
         return doubtful
 
     def digests(self) -> set[bytes]:
-        """Of all images, to tell which ones are new."""
+        """The digests of all images, to tell which ones are new."""
         return {row.tobytes() for row in self.digest}
 
     def extended(self, more: Seen) -> Seen:

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from continual_crust.data.images import MOST_PIXELS
-from continual_crust.errors import InputError, first_few, told_name
+from continual_crust.errors import InputError, told_name
 from continual_crust.field import notes as notes_of
 from continual_crust.field.checkpoint import Checkpoint, lesson_key
 from continual_crust.field.core import FieldLearner, Incoming
@@ -32,14 +32,12 @@ from continual_crust.field.folder import (
     ImageFile,
     Skipped,
     class_name,
-    empty_classes,
     form_of,
     given_name,
     image_files,
     in_folder_called,
     readable,
     shown,
-    stray_images,
 )
 from continual_crust.field.generation import Generation
 from continual_crust.field.inputs import Label
@@ -49,7 +47,7 @@ from continual_crust.field.review_file import read_review
 from continual_crust.field.rows import ChosenRows
 from continual_crust.field.settings import Settings
 from continual_crust.field.state import StateFolder, told_as_unwritable
-from continual_crust.progress import OnProgress
+from continual_crust.progress import OnProgress, unwatched
 
 LARGEST_SIDE, LARGEST_PRETRAINED_SIDE = 128, 224
 """Longest side of images when no size is asked for; torchvision's weights were made at the second."""
@@ -82,7 +80,7 @@ class Session:
     device: str = "auto"
     cache_bytes: int = 8 << 30
     """Size limit of the file of decoded images."""
-    on_progress: OnProgress = lambda what, done, total: None
+    on_progress: OnProgress = unwatched
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     """Training is saved after the first epoch that ends this long after it was last saved."""
     before: int | None = None
@@ -106,7 +104,7 @@ class Session:
         image_size
             Height and width that were asked for.
         """
-        files, state = self._files(folder, label, image_size), self.state.path
+        files = self._files(folder, label, image_size)
         with self.state.locked(), self._workplace() as cache:
             learner, notes = self._learner(asked, image_size)
             # A learner may know names that are written in another way, from before or from Python.
@@ -115,25 +113,17 @@ class Session:
             form = self._form(learner, files, image_size)
             decoded = DecodedFiles(named, form, cache, self.cache_bytes)
             digests, thumbnails, skipped = decoded.decode_all(self.on_progress)
-            if decoded.decoded_each_time:
-                notes.append(
-                    f"{decoded.decoded_each_time} images do not fit the cache and are decoded each time; "
-                    "a larger --cache-size would be faster."
-                )
-            if label is None and (empty := empty_classes(folder, files, apart_from=state)):
-                notes.append(f"there is no file in {first_few(empty, 3)}: no such class.")
-            if label is None and (stray := stray_images(folder)):
-                lie, were, them = ("image lies", "was", "it") if stray == 1 else ("images lie", "were", "them")
-                notes.append(
-                    f"{stray} {lie} in {folder} itself, in no class folder, and {were} skipped; put {them} into one."
-                )
-            good = decoded.good
+            good, paths = decoded.good, [file.path for file in decoded.good]
+            notes += notes_of.larger_than_the_cache(decoded)
+            if label is None:
+                notes += notes_of.empty_class_folders(folder, files, apart_from=self.state.path)
+                notes += notes_of.images_in_no_class_folder(folder)
             notes += notes_of.nearly_flat(decoded)
             memory = {} if learner.strategy is None else learner.strategy.memory
             kept = [samples.images.cpu().numpy() for samples in memory.values()]
             notes += notes_of.on_another_scale(kept, decoded)
-            notes += notes_of.filled_up([file.path for file in good], form)
-            notes += notes_of.only_the_first(len(decoded.several & {file.path for file in good}))
+            notes += notes_of.filled_up(paths, form)
+            notes += notes_of.only_the_first(len(decoded.several.intersection(paths)))
             notes += notes_of.nearly_known_names(learner, named)
             if label is not None:
                 notes += notes_of.folders_of_known_classes(learner, folder, label)
@@ -142,7 +132,7 @@ class Session:
             if not learner.settings.channels:
                 notes += notes_of.sizes_of_their_own(good, form)
             else:
-                notes += notes_of.lost_to_the_form([file.path for file in good], form)
+                notes += notes_of.lost_to_the_form(paths, form)
             new = _unknown(learner, good, digests)
             notes += notes_of.contradictions(learner, good, digests, new)
             known = len(good) - len(new)
@@ -158,15 +148,7 @@ class Session:
             labels = [learner.label_called(good[at].label) for at in new]
             notes += notes_of.taken_for_another_class(learner, rows, labels)
             with learner.transaction():
-                darkest, brightest = form.depth
-                learner.settings = replace(
-                    learner.settings,
-                    channels=form.channels,
-                    height=form.height,
-                    width=form.width,
-                    darkest=darkest,
-                    brightest=brightest,
-                )
+                learner.settings = form.kept_in(learner.settings)
                 incoming = learner.record(
                     rows,
                     labels,

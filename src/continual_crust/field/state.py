@@ -75,11 +75,11 @@ class StateFolder:
             return None
 
     def last_number(self) -> int:
-        """Of the newest generation, good or damaged; 0 where there is none."""
+        """The number of the newest generation, good or damaged; 0 where there is none."""
         return max(self.numbers(), default=0)
 
     def numbers(self) -> list[int]:
-        """Of all generations there are, good or damaged, rising."""
+        """The numbers of all generations there are, good or damaged, rising."""
         try:
             entries = list((self.path / "generations").iterdir())
         except (FileNotFoundError, NotADirectoryError):

@@ -54,8 +54,6 @@ MOVED = 0.1
 AVERAGED = 0.5
 """The share of phase 2, its end, over which weights are averaged."""
 
-"""Told what is being done, how much of it is done and how much there is."""
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -170,7 +168,7 @@ class FieldCrust(ContinualCrust):
         return torch.cat([self._look(rows, part)[2] for part in chunks(positions, rows.shape)])
 
     def _views(self, rows: Rows, positions: Tensor) -> tuple[Points, Points]:
-        """Both views of images, a few at a time."""
+        """The network's view and the image's view of some images, fetched a few at a time."""
         parts = [self._look(rows, part)[:2] for part in chunks(positions, rows.shape)]
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 

@@ -62,7 +62,7 @@ class ActivatedBatchNorm2d(nn.BatchNorm2d):
 
 
 def usable(images: Tensor) -> bool:
-    """Whether the kernels can take these: several values a channel, too."""
+    """Whether the kernels can take these images; each channel must have several values."""
     return channels_side_by_side(images) and images.numel() > images.shape[1] and _works(images.device)
 
 

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from continual_crust.errors import InputError
 from continual_crust.models import simple_cnn_fused
-from continual_crust.models.dropping import Dropout
-from continual_crust.models.side_by_side import FirstConvolution, MaxPool2x2
+from continual_crust.models.simple_cnn_layers import Dropout, FirstConvolution, MaxPool2x2
 
 DROPPED = (0.25, 0.5)
 """Shares that dropout takes away, after pooling and before the head."""

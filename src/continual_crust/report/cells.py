@@ -45,6 +45,7 @@ class Measure:
 ACCURACY = Measure("accuracy", "Accuracy")
 FORGETTING = Measure("forgetting", "Forgetting", higher_is_better=False)
 PURITY = Measure("purity", "Purity of the memory")
+SHARES = (ACCURACY, FORGETTING, PURITY)
 SECONDS = Measure("seconds", "Time of a run", is_share=False, higher_is_better=False)
 SELECTION = Measure("selection_seconds", "Time for selection", is_share=False, higher_is_better=False)
 
@@ -107,7 +108,7 @@ class Grid:
     runs: Mapping[tuple[Row, Column], Sequence[Run]] = field(repr=False)
     table: PaperTable | None = None
     shared: Mapping[str, Any] = field(default_factory=dict)
-    """What about the training is the whole study's doing."""
+    """Training settings that hold for the whole study."""
 
     def results(self, row: Row, column: Column) -> list[RunResult]:
         """The finished runs of a cell, by seed."""
@@ -158,7 +159,7 @@ class Grid:
         if column.noise.kind is not NoiseKind.NONE and column.noise.kind.value != self.table.noise:
             return None
         memory = self.table.memory(row.method, column.dataset)
-        # Where nothing was run, the row is what it is in other columns of the data set; its training, anywhere.
+        # Where nothing was run, other columns tell about the row: those of the data set its memory, all its training.
         ours = {of_column: runs for (of_row, of_column), runs in self.runs.items() if of_row == row}
         others = [run for of_column, runs in ours.items() if of_column.dataset == column.dataset for run in runs]
         here = ours.get(column, others)
@@ -274,10 +275,11 @@ def _flat(config: RunConfig) -> dict[str, Any]:
 
 
 def _named_cells(groups: Sequence[Sequence[Run]], study: StudyData) -> dict[tuple[Row, Column], Sequence[Run]]:
-    """Rows named by what is not as usual about their runs, so that a method is one row whatever suits each data set.
+    """Rows are named by the settings in which their runs depart from what is usual for the data set.
 
-    What a variant of the study changes may be usual for some of its data sets. It is told of all of them, and where
-    two variants mean the same runs, both have them.
+    So a method is one row, although other settings are usual for other data sets. A setting that a variant of the study
+    changes may be the usual one for some of its data sets; it is part of the row's name for all of them. Where two
+    variants come to the same runs, both rows have them.
     """
     configs = [runs[0].config for runs in groups]
     telling = _telling(configs, study.shared)
@@ -297,9 +299,11 @@ def _named_cells(groups: Sequence[Sequence[Run]], study: StudyData) -> dict[tupl
 
 
 def _telling(configs: Sequence[RunConfig], shared: Mapping[str, Any]) -> list[list[str]]:
-    """Fields to be told of each: those not as usual, and of what is alike in these, those that differ in one column.
+    """For each configuration, the fields that its row is named by.
 
-    Values that differ between columns alone, as the memories of two data sets do, distinguish nothing.
+    These are the fields that depart from the usual and, where configurations of one method depart in the same way, the
+    fields that differ between them within a column. Values that only differ between columns, as the sizes of memory of
+    two data sets do, distinguish no rows.
     """
     changed = [departures(config) | training_departures(config, shared) for config in configs]
     kinds = [repr((config.method, settings)) for config, settings in zip(configs, changed, strict=True)]

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from continual_crust.data.noise import Noise, NoiseKind
 from continual_crust.report.drawing import png
-from continual_crust.report.figures import accuracy_over_experiences, contact_sheet, purity_by_method
-from continual_crust.report.markup import image, text
+from continual_crust.report.figures import PER_ROW, accuracy_over_experiences, contact_sheet, purity_by_method
+from continual_crust.report.markup import image, text, whole_page
 from continual_crust.report.page_style import CSS
 from continual_crust.report.styles import style_of
 from continual_crust.report.tables import by_method, percent, summary_table
@@ -25,8 +25,6 @@ from continual_crust.writing import write_atomically
 
 BASELINE = "replay"
 """The method that the others' memories are compared with."""
-PER_ROW = 25
-"""Images of a class that fit side by side on the page."""
 
 
 @dataclass(frozen=True)
@@ -114,16 +112,7 @@ def _page(runs: Sequence[DemoRun], sheets: Sequence[str], figures: Sequence[str]
     if noise.kind is NoiseKind.NONE:
         damage = "nothing is wrong with the training images"
     software = ", ".join(f"{name} {version}" for name, version in first.versions.items())
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>continual-crust: is the memory clean?</title>
-<style>{CSS}</style>
-</head>
-<body>
-<main>
+    body = f"""<main>
 <h1>{text(headline(runs))}</h1>
 <p>{sum(map(len, first.experiences))} classes of <em>{text(first.dataset)}</em> are learned one after
 another while {text(damage)}. All that a method sees again of a class is what it keeps of it. {averaged}Below
@@ -152,9 +141,8 @@ chance.</p>
 <p><code>continual-crust demo --seeds {len(seeds)} --level {noise.level:g}</code></p>
 <p class="soft">Made with {text(software)}.</p>
 </main>
-</body>
-</html>
 """
+    return whole_page("continual-crust: is the memory clean?", CSS, body)
 
 
 def _about_sift(runs: Sequence[DemoRun]) -> str:

@@ -1,4 +1,4 @@
-"""What about a run is not as its method has it unless asked for something else, and the words for it."""
+"""How a run departs from the usual settings of its method, and the words for that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from continual_crust.studies.study import settings_read
 from continual_crust.studies.study_file import shipped_studies
 
 UNEXPECTED = {"weighted_loss": "Weighted loss", "shift": "Shift", "mirror": "Mirrored"}
-"""Settings of the training of which the paper says nothing, with headings: told also where all of a study have them."""
+"""Settings of the training of which the paper says nothing, with headings; shown even where a whole study has them."""
 
 STREAM = {"first_classes": "Classes at first", "classes_per_experience": "Classes at a time"}
 """Settings of the stream, with headings. Accuracy and forgetting are means over its experiences, so that in another
@@ -25,9 +25,9 @@ UNLIKE_THE_PAPER = {**UNEXPECTED, **STREAM, "crop": "Cropped", "pretrained": "Pr
 
 
 def departures(config: RunConfig) -> dict[str, Any]:
-    """Settings of selection and of the method's own that are not its default for the data set, by their dotted names.
+    """The selector's settings and the method's options that are not its defaults for the data set, by dotted name.
 
-    A reader would take such a run for the method as it is otherwise. Settings that nobody reads are no departure.
+    A run with any must not pass for a usual run of its method. Settings that its selector does not read do not count.
     """
     method, found = strategy_named(config.method), dict[str, Any]()
     if method.remembers:
@@ -40,7 +40,10 @@ def departures(config: RunConfig) -> dict[str, Any]:
 
 
 def training_departures(config: RunConfig, shared: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of training, but for the memory's size: what is neither the data set's default nor shared by a study."""
+    """The same for training: settings that are neither the data set's defaults nor shared by the whole study.
+
+    The size of the memory does not count.
+    """
     if config.dataset not in SOURCES:
         return {}
     unread = strategy_named(config.method).unread_training()
@@ -63,7 +66,7 @@ def has_the_papers_stream(config: RunConfig) -> bool:
 
 
 def setting_words(name: str, value: object) -> str:
-    """A setting by its dotted name: words speak for themselves, the others need their name.
+    """A setting in words: text speaks for itself, other values need the setting's name.
 
     >>> setting_words("selector.name", "herding"), setting_words("options.mixed", False)
     ('memory by herding', 'without mixed')
@@ -78,7 +81,7 @@ def setting_words(name: str, value: object) -> str:
 
 @cache
 def _trained_for(table: str) -> list[tuple[str, str, dict[str, Any]]]:
-    """Data sets, methods and changes of the training in shipped studies of a table: some were tuned for its memory."""
+    """Data set, method and departures of each run in shipped studies of a table: some rates were tuned for it."""
     runs = (run for study in shipped_studies().values() if study.table == table for run in study.runs())
     return [(run.dataset, run.method, changed) for run in runs if (changed := training_departures(run, {}))]
 

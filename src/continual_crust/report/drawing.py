@@ -6,6 +6,7 @@ import io
 import math
 import warnings
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -15,6 +16,8 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, PercentFormatter
+
+from continual_crust.writing import write_atomically
 
 DPI = 200
 LONGEST_NAME = 20
@@ -69,6 +72,11 @@ def short(name: str) -> str:
 def png(figure: Figure) -> bytes:
     """A figure as the bytes of a PNG file; equal figures give equal bytes."""
     return _saved(figure, "png", {"Software": None})
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, whole or not at all."""
+    write_atomically(path, png(figure))
 
 
 def svg(figure: Figure) -> bytes:

@@ -14,9 +14,9 @@ from continual_crust.evaluation.statistics import mean_and_std
 from continual_crust.report.cells import Measure
 from continual_crust.report.departures import departures, setting_words, training_departures
 from continual_crust.report.styles import style_of
-from continual_crust.report.tables import markdown_table
+from continual_crust.report.tables import decimal, markdown_table
 from continual_crust.strategies.training import PRECISIONS
-from continual_crust.studies.collected import Row
+from continual_crust.studies.collected import KeptRun
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.result import RunResult
 from continual_crust.studies.study import Study, revision_of, run_id
@@ -73,7 +73,7 @@ class Cell:
 class Evidence:
     """Collected results, and the runs that studies plan.
 
-    Runs of either precision are accepted for a cell and never mixed: those of which there are more, float32 first.
+    A cell has runs of one precision only: the one of which there are more, float32 if there are as many.
 
     Raises
     ------
@@ -81,7 +81,7 @@ class Evidence:
         If two of the studies plan different runs for the same cell.
     """
 
-    def __init__(self, studies: Iterable[Study], rows: Iterable[Row]) -> None:
+    def __init__(self, studies: Iterable[Study], rows: Iterable[KeptRun]) -> None:
         self._results: dict[str, dict[str, RunResult]] = {precision: {} for precision in PRECISIONS}
         for row in rows:
             if row.result.revision == revision_of(row.config.method):
@@ -159,7 +159,7 @@ def _id_at_any_precision(config: RunConfig) -> str:
 
 
 def name_of(config: RunConfig) -> str:
-    """A method for people, with whatever about its choice and its own options is not its default for the data set.
+    """A method's name for people, with what its selector and options depart in from the defaults for the data set.
 
     >>> from continual_crust.selection.selectors import SelectorConfig
     >>> name_of(RunConfig("mnist", "der", "simple_cnn", selector=SelectorConfig("herding"), options={"alpha": 0.3}))
@@ -176,15 +176,15 @@ def name_of(config: RunConfig) -> str:
 
 
 def full_name_of(config: RunConfig, shared: Mapping[str, Any]) -> str:
-    """The same, with whatever about the training is neither the data set's default nor shared by the whole study."""
+    """The same, with what the training departs in from the defaults for the data set and from the whole study."""
     return ", ".join([name_of(config), *starmap(setting_words, training_departures(config, shared).items())])
 
 
 def spread(mean: float, std: float, digits: int) -> str:
-    """A mean and its deviation, which one run has not, in one piece: a narrow column must not tear it.
+    """A mean and its deviation, if there is one, with spaces at which a narrow column does not break.
 
     >>> spread(-0.0412, 0.0123, 2), spread(0.5, math.nan, 3)
     ('−0.04\\xa0±\\xa00.01', '0.500')
     """
-    text = f"{round(mean, digits) + 0.0:.{digits}f}".replace("-", "−")
+    text = decimal(mean, digits)
     return text if math.isnan(std) else f"{text}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{std:.{digits}f}"

@@ -1,4 +1,4 @@
-"""Figures of runs. Each function makes a matplotlib figure of its own and touches nothing global."""
+"""Figures of runs and of data sets. Each function makes a matplotlib figure of its own and touches nothing global."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 from torch import Tensor
 
-from continual_crust.data.noise import Noise
+from continual_crust.data import Dataset, Noise
 from continual_crust.errors import InputError
 from continual_crust.report.curves import learned, matrix_of, seen_so_far
 from continual_crust.report.drawing import (
@@ -22,18 +23,22 @@ from continual_crust.report.drawing import (
     new_figure,
     percent_axis,
     plain,
-    png,
+    save_png,
     short,
     some_of,
 )
 from continual_crust.report.mosaic import FRAME, ROW_GAP, mosaic
 from continual_crust.report.styles import WRONG, style_of
 from continual_crust.report.tables import by_method, percent
-from continual_crust.studies.memory import evenly
+from continual_crust.studies.memory import evenly, memory_by_class
 from continual_crust.studies.result import RunResult
-from continual_crust.writing import write_atomically
+from continual_crust.studies.run import FinishedRun
 
 LEGEND_COLUMNS = 3
+PER_ROW = 25
+"""Images of a class that fit side by side on a page."""
+SAMPLES_PER_CLASS = 12
+"""Images of each class on a sheet of samples."""
 
 
 def accuracy_over_experiences(results: Sequence[RunResult]) -> Figure:
@@ -212,9 +217,53 @@ def contact_sheet(
     return figure
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, whole or not at all."""
-    write_atomically(path, png(figure))
+def sample_sheet(dataset: Dataset) -> Figure:
+    """A row of training images for each class, evenly chosen from the whole set."""
+    rows = []
+    for label in range(dataset.classes):
+        own = (dataset.train_labels == label).nonzero().flatten()
+        rows.append(dataset.train_images[own[evenly(len(own), SAMPLES_PER_CLASS)]])
+    picture = mosaic(rows, [torch.ones(len(row), dtype=torch.bool) for row in rows])
+    height, width = picture.shape[:2]
+    figure = Figure(figsize=(7.5, 6 * height / width + 0.5))
+    axes = figure.add_axes((0.2, 0.02, 0.79, 0.9))
+    axes.imshow(picture)
+    axes.set_xticks([])
+    pitch = (height + ROW_GAP) / dataset.classes
+    middles = [pitch * row + (pitch - ROW_GAP) / 2 for row in range(dataset.classes)]
+    axes.set_yticks(middles, dataset.class_names, parse_math=False)
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    channels, rows_of_pixels, columns = dataset.image_shape
+    kind = "grey" if channels == 1 else "colour"
+    figure.suptitle(f"{dataset.name}: {columns}×{rows_of_pixels} pixels, {kind}", x=0.2, ha="left", size=11)
+    return figure
+
+
+def write_run_figures(finished: FinishedRun, folder: Path) -> list[Path]:
+    """Write ``accuracy.png``, ``accuracy_matrix.png`` and, if anything is remembered, ``memory.png``.
+
+    Returns
+    -------
+    The files written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    result = finished.result
+    figures = {
+        "accuracy.png": accuracy_over_experiences([result]),
+        "accuracy_matrix.png": accuracy_matrix(result),
+    }
+    images, is_clean = memory_by_class(finished)
+    if images:
+        title = f"What {style_of(result.method).label} remembers, {result.dataset} with noise {result.noise}"
+        figures["memory.png"] = contact_sheet(images, is_clean, title)
+    else:
+        # Of an earlier run in this folder, perhaps; it would pass for this one's.
+        (folder / "memory.png").unlink(missing_ok=True)
+    for name, figure in figures.items():
+        save_png(figure, folder / name)
+    return [folder / name for name in figures]
 
 
 def _seeds(groups: Mapping[str, Sequence[RunResult]]) -> str:

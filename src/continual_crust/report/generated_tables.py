@@ -15,7 +15,7 @@ from pathlib import Path
 
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.report.beyond import beyond_table
-from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, noise_words
+from continual_crust.report.cells import SHARES, noise_words
 from continual_crust.report.departures import UNLIKE_THE_PAPER, setting_words
 from continual_crust.report.evidence import NOT_RUN, Evidence, Place, full_name_of, table_of_what_was_run
 from continual_crust.report.moved import moved_table
@@ -153,18 +153,17 @@ def _variants(study: Study, evidence: Evidence) -> str:
         where = f"{DATASET_NAMES.get(config.dataset, config.dataset)}, {noise_words(config.noise)}"
         where += f", k = {config.training.memory_per_class}"
         groups.setdefault((full_name_of(config, study.overrides), where), []).append(config)
-    measures = (ACCURACY, FORGETTING, PURITY)
     rows = []
     for (name, where), configs in groups.items():
         cell = evidence.of(configs)
-        rows.append([name, where, *(cell.words(measure) for measure in measures)])
+        rows.append([name, where, *(cell.words(measure) for measure in SHARES)])
     changed = {name: study.overrides[name] for name in UNLIKE_THE_PAPER if study.overrides.get(name)}
     shared = ", ".join(setting_words(f"training.{name}", value) for name, value in changed.items())
     shared = f"All with {shared}, where a method takes it.\n\n" if shared else ""
     places = {where for _, where in groups}
     if len(places) == 1:
         return f"{shared}{places.pop()}:\n\n" + table_of_what_was_run(
-            ["method", *(m.title.lower() for m in measures)], [[row[0], *row[2:]] for row in rows]
+            ["method", *(measure.title.lower() for measure in SHARES)], [[row[0], *row[2:]] for row in rows]
         )
-    headings = ["method", "where", *(measure.title.lower() for measure in measures)]
+    headings = ["method", "where", *(measure.title.lower() for measure in SHARES)]
     return shared + table_of_what_was_run(headings, rows, 2)

@@ -13,6 +13,7 @@ import numpy as np
 from continual_crust.errors import first_few
 from continual_crust.report.curves import forgotten_so_far, learned, matrix_of, mean_over_runs, seen_so_far
 from continual_crust.report.drawing import Floats, short
+from continual_crust.report.tables import decimal
 from continual_crust.studies.result import RunResult
 
 STEPS = 20
@@ -141,7 +142,7 @@ def _said(name: str, row: int, after: int, seen: Floats, forgotten: Floats) -> s
 
 
 def _percent(share: float) -> str:
-    return "unknown" if math.isnan(share) else f"{100 * share:.1f} %".replace("-", "−")
+    return "unknown" if math.isnan(share) else f"{decimal(100 * share, 1)} %"
 
 
 def _cell(value: float) -> str:

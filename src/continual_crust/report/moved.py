@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import starmap
 
-from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, noise_words
+from continual_crust.report.cells import ACCURACY, FORGETTING, SHARES, noise_words
 from continual_crust.report.departures import is_trained_for, setting_words, training_departures
 from continual_crust.report.evidence import NOT_RUN, Cell, Evidence, Place, name_of, spread, table_of_what_was_run
 from continual_crust.report.paper_comparison import DATASET_NAMES, READINGS, Comparison
@@ -20,7 +20,6 @@ from continual_crust.studies.study_file import shipped_studies
 
 STUDIES = ("readings_large", "readings_mnist_moved_300", "readings_mnist_moved_100")
 """Those in which images are moved. The large networks first, where it matters most."""
-_MEASURES = (ACCURACY, FORGETTING, PURITY)
 
 
 @dataclass(frozen=True)
@@ -38,13 +37,13 @@ class Moved:
 
     @property
     def accuracies(self) -> tuple[Comparison, Comparison]:
-        """Of images as they came and of moved ones, beside the paper's."""
+        """The accuracies on images as they came and on moved ones, each beside the paper's."""
         theirs = self._paper(ACCURACY.name)
         came, moved = (Comparison(self.name, self.place, ACCURACY, cell, theirs) for cell in self._cells)
         return came, moved
 
     def row(self) -> list[str]:
-        """For a table."""
+        """The cells of its row in the table."""
         paper = [found and spread(*found, 2) for found in map(self._paper, (ACCURACY.name, FORGETTING.name))]
         verdicts = [
             Comparison(self.name, self.place, measure, self.moved, self._paper(measure.name)).verdict
@@ -98,7 +97,7 @@ def _table_of(config: RunConfig) -> PaperTable:
 
 
 def _name_of(config: RunConfig) -> str:
-    """With the rate, where it is not the one that the method has beside the paper's numbers."""
+    """The method's name, with the learning rate where it is not the one it has beside the paper's numbers."""
     came = _unmoved(replace(config, training=replace(config.training, precision=PRECISIONS[0])))
     changed = {} if is_trained_for(_table_of(came).id, came, {}) else training_departures(came, {})
     return ", ".join([name_of(came), *starmap(setting_words, changed.items())])
@@ -106,7 +105,7 @@ def _name_of(config: RunConfig) -> str:
 
 @cache
 def _methods_of_readings() -> dict[str, str]:
-    """By the method that is a reading of another, that other."""
+    """By each method that is another reading of a method of the paper, that method."""
     labels = {label: method for method, readings in READINGS.items() for label in readings}
     own = ("cumulative_crust", "cumulative_cosine_crust")
     return {reading: labels[style_of(reading).label] for reading in own}
@@ -114,5 +113,5 @@ def _methods_of_readings() -> dict[str, str]:
 
 def _three(cell: Cell) -> str:
     """Accuracy, forgetting and purity, as far as they were measured."""
-    means = [cell.mean(measure) for measure in _MEASURES] if cell.results else []
+    means = [cell.mean(measure) for measure in SHARES] if cell.results else []
     return ", ".join(spread(mean, math.nan, 3) for mean in means if not math.isnan(mean)) or NOT_RUN

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from continual_crust.data.noise import Noise, NoiseKind
-from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, Measure, outside_of
+from continual_crust.report.cells import PURITY, SHARES, Measure, outside_of
 from continual_crust.report.evidence import NOT_RUN, Cell, Evidence, Place, spread, table_of_what_was_run
 from continual_crust.report.styles import style_of
 from continual_crust.studies.paper import WITHOUT_MEMORY, PaperTable
@@ -19,15 +19,16 @@ OUR_SEEDS = range(2, 7)
 """Of what is ours: the first two seeds are for tuning it."""
 AS_RELEASED, AS_WRITTEN = "CRUST as released", "CRUST as written"
 IN_TWO_PHASES = "CRUST, memory by random"
-"""What Replay is, if it is trained as CRUST is."""
+"""How tables call replay that is trained in two phases, as CRUST is."""
 READINGS: dict[str, tuple[str, ...]] = {
     "replay": (IN_TWO_PHASES,),
     "der": (style_of("der").label,),
     "crust": (AS_WRITTEN, style_of("cumulative_crust").label),
     "cosine_crust": (style_of("cumulative_cosine_crust").label,),
 }
-"""What else may be meant by a method. Shown beside the paper's numbers where a study has it; not counted."""
+"""Other readings of the paper's methods, shown beside its numbers where a study has them, but not counted."""
 NAMES = {"crust": AS_RELEASED, "der": "DER, alpha 3.0", "cumulative": "Cumulative, restart"}
+"""What is taken for a method of the paper, where that is not the method with our defaults."""
 OURS = tuple(style_of(method).label for method in ("sift", "sift_oracle", "oracle"))
 """Our own method, what it would come to with a judge that is never wrong, and what CRUST would."""
 TABLES = (
@@ -42,7 +43,6 @@ LEFT_OUT = ("pathmnist",)
 """Data sets that are at hand only as a sample."""
 WITHIN, BETTER, WORSE = "within", "better", "worse"
 DATASET_NAMES = {"mnist": "MNIST", "fashionmnist": "FashionMNIST", "cifar10": "CIFAR10", "mstar": "MSTAR"}
-_MEASURES = (ACCURACY, FORGETTING, PURITY)
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class Comparison:
         return BETTER if (outside > 0) == self.measure.higher_is_better else WORSE
 
     def words(self) -> str:
-        """For a cell of a table."""
+        """Both numbers and the verdict, for a cell of a table."""
         verdict = self.verdict if self.verdict in ("", WITHIN) else f"**{self.verdict}**"
         return "<br>".join(filter(None, [self.numbers("<br>"), verdict]))
 
     def numbers(self, between: str = ", ") -> str:
-        """Both, as far as there are two."""
+        """Our number and the paper's, if it has one."""
         ours = self.ours.words(self.measure)
         return ours if self.paper is None else f"{ours}{between}paper {spread(*self.paper, 2)}"
 
@@ -102,7 +102,7 @@ def comparisons(table: PaperTable, evidence: Evidence, measure: Measure) -> Iter
 
 
 def _names(method: str, table: PaperTable) -> list[str]:
-    """What is taken for a method of the paper in a table, and then its other readings."""
+    """The names under which a method of the paper was run: first the one that counts, then other readings."""
     names = [NAMES.get(method, style_of(method).label), *READINGS.get(method, ())]
     # A large alpha holds on to old answers against wrong labels. Where labels are right DER has its own.
     return names[::-1] if method == "der" and table.noise != NoiseKind.LABEL.value else names
@@ -121,8 +121,8 @@ def places_of(table: PaperTable) -> list[Place]:
 
 def comparison_tables(table: PaperTable, evidence: Evidence) -> str:
     """A table of the paper as Markdown: the first that it measures, and the rest to be unfolded."""
-    first = next(measure for measure in _MEASURES if measure.name in table.measures)
-    rest = {measure: _markdown(table, evidence, measure, False) for measure in _MEASURES if measure is not first}
+    first = next(measure for measure in SHARES if measure.name in table.measures)
+    rest = {measure: _markdown(table, evidence, measure, False) for measure in SHARES if measure is not first}
     folded = [
         f"<details><summary>{measure.title}</summary>\n\n{text}\n</details>\n" for measure, text in rest.items() if text
     ]
@@ -140,13 +140,13 @@ def tally(table: PaperTable, evidence: Evidence) -> Counter[str]:
 
 def counted(table: PaperTable, evidence: Evidence) -> Iterator[Comparison]:
     """All numbers of the paper beside ours."""
-    for measure in _MEASURES:
+    for measure in SHARES:
         for row in comparisons(table, evidence, measure):
             yield from (cell for cell in row if cell.paper is not None and cell.counts)
 
 
 def heading(table: PaperTable, place: Place) -> str:
-    """Of a column: whatever the columns of the table differ in."""
+    """The heading of a column: what the columns of the table differ in."""
     return DATASET_NAMES[place.dataset] if len(table.levels) == 1 else f"{place.noise.level:.1f}"
 
 

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from continual_crust.data.noise import Noise, NoiseKind
 from continual_crust.report.cells import ACCURACY
-from continual_crust.report.drawing import FAINT, INK, new_figure, percent_axis, png
+from continual_crust.report.drawing import FAINT, INK, new_figure, percent_axis, save_png
 from continual_crust.report.evidence import Evidence, Place
 from continual_crust.report.generated_tables import evidence_of
 from continual_crust.report.moved import all_moved
@@ -29,7 +29,6 @@ from continual_crust.report.styles import style_of
 from continual_crust.studies.collected import Collected
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.paper import paper_table
-from continual_crust.writing import write_atomically
 
 LEVELS = tuple(tenth / 10 for tenth in range(9))
 NOISE_METHODS = {"sift": "Sift", "crust": AS_RELEASED, "cosine_crust": "CosineCRUST", "replay": "Replay"}
@@ -45,7 +44,7 @@ def write_figures(folder: Path, collected: Path) -> list[Path]:
         "reproduction_paper.png": ours_against_the_papers,
     }
     for name, draw in figures.items():
-        write_atomically(folder / name, png(draw(evidence)))
+        save_png(draw(evidence), folder / name)
     return [folder / name for name in figures]
 
 

@@ -1,4 +1,4 @@
-"""The tests of a study over its data sets, ready to be shown."""
+"""The statistical tests of a study over its data sets, ready to be shown."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ ALPHA = 0.05
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One measure at one noise, over data sets."""
+class Ranking:
+    """How the methods rank by one measure at one noise over all data sets, and which differences are significant."""
 
     title: str
     reference: str
@@ -49,22 +49,22 @@ class Comparison:
     note: str = ""
 
 
-def comparisons(grid: Grid) -> list[Comparison | str]:
-    """A comparison for every noise and measure that has several data sets, or a sentence that says why not."""
-    found: list[Comparison | str] = []
+def rankings(grid: Grid) -> list[Ranking | str]:
+    """A ranking for every noise and measure that has several data sets, or a sentence that says why not."""
+    found: list[Ranking | str] = []
     for noise in dict.fromkeys(column.noise for column in grid.columns):
         columns = [column for column in grid.columns if column.noise == noise]
         if len(columns) < 2:
             continue
         for measure in (ACCURACY, FORGETTING):
             try:
-                found.append(_compare(grid, columns, measure))
+                found.append(_ranking(grid, columns, measure))
             except InputError as error:
                 found.append(f"{measure.title}, {noise_words(noise)}: {error}")
     return found
 
 
-def _compare(grid: Grid, columns: list[Column], measure: Measure) -> Comparison:
+def _ranking(grid: Grid, columns: list[Column], measure: Measure) -> Ranking:
     means = grid.means(columns, measure)
     rest = complete(means)
     ranks = average_ranks(rest, measure.higher_is_better)
@@ -88,7 +88,7 @@ def _compare(grid: Grid, columns: list[Column], measure: Measure) -> Comparison:
         note = str(error)
     arrows = grid.table.cosine_crust_significantly if grid.table is not None and own else {}
     beside = [row for row in grid.rows if any(grid.summary(row, column, measure).paper for column in columns)]
-    return Comparison(
+    return Ranking(
         title=f"{measure.title}, {noise_words(columns[0].noise)}: {reference} against the others",
         reference=reference,
         ranks=ranks,

@@ -58,7 +58,7 @@ class StudyData:
 
     @property
     def shared(self) -> Mapping[str, Any]:
-        """What about the training is the whole study's doing: its overrides, or else what all runs have."""
+        """Training settings that hold for the whole study: its overrides, or else what is the same in all runs."""
         if self.plan is not None:
             return self.plan.overrides
         values = {name: {getattr(run.config.training, name) for run in self.runs} for name in TRAINING_FIELDS}

@@ -11,9 +11,7 @@ from PIL import Image
 
 from continual_crust.errors import told_if_unwritable
 from continual_crust.report.cells import (
-    ACCURACY,
-    FORGETTING,
-    PURITY,
+    SHARES,
     Column,
     Row,
     build_grid,
@@ -22,10 +20,10 @@ from continual_crust.report.cells import (
     unique,
 )
 from continual_crust.report.drawing import png, svg
-from continual_crust.report.figures import contact_sheet
-from continual_crust.report.markup import image, text
+from continual_crust.report.figures import PER_ROW, contact_sheet
+from continual_crust.report.markup import image, text, whole_page
 from continual_crust.report.matrix_viewer import SCRIPT, Matrix, viewer
-from continual_crust.report.significance import Comparison, comparisons
+from continual_crust.report.significance import Ranking, rankings
 from continual_crust.report.study_data import Run, StudyData, read_studies
 from continual_crust.report.study_figures import (
     CURVES,
@@ -48,8 +46,6 @@ from continual_crust.report.study_tables import StudyTable, as_csv, as_latex, as
 from continual_crust.studies.memory import ClassMemory, load_memory
 from continual_crust.writing import write_atomically
 
-PER_ROW = 25
-"""Images of a class that fit side by side on the page."""
 SHEET_COLOURS = 128
 """Enough for small images; a page can hold dozens of sheets."""
 INNER = ("tables", "figures")
@@ -154,7 +150,7 @@ class _StudyPart:
         for dataset in self._datasets():
             figures = [
                 self._figure(shown, dataset, "noise", measure.name)
-                for measure in (ACCURACY, FORGETTING, PURITY)
+                for measure in SHARES
                 if (shown := against_noise(self.grid, dataset, measure)) is not None
             ]
             if figures:
@@ -235,11 +231,11 @@ class _StudyPart:
         )
 
     def _significance(self) -> str:
-        found = comparisons(self.grid)
+        found = rankings(self.grid)
         pictures = []
-        for number, comparison in enumerate(found):
-            if isinstance(comparison, Comparison):
-                shown = critical_difference_diagram(comparison.ranks, comparison.difference, comparison.methods)
+        for number, ranking in enumerate(found):
+            if isinstance(ranking, Ranking):
+                shown = critical_difference_diagram(ranking.ranks, ranking.difference, ranking.methods)
                 pictures.append(f'<div class="wide">{self._figure(shown, "ranks", str(number + 1))}</div>')
             else:
                 pictures.append("")
@@ -288,16 +284,7 @@ def _remove_earlier(out: Path, files: Collection[str]) -> None:
 
 def _page(studies: Sequence[StudyData], names: Sequence[str], parts: Sequence[str]) -> str:
     title = studies[0].title if len(studies) == 1 else f"{len(studies)} studies"
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)} – continual-crust</title>
-<style>{study_css()}</style>
-</head>
-<body>
-<main>
+    body = f"""<main>
 <h1>{text(title)}</h1>
 {contents(studies, names) if len(studies) > 1 else ""}
 {"".join(parts)}
@@ -309,9 +296,8 @@ evaluation.</p>
 <p class="soft">{text(software(studies))}</p>
 </main>
 <script>{SCRIPT}</script>
-</body>
-</html>
 """
+    return whole_page(f"{title} – continual-crust", study_css(), body)
 
 
 def _image(kind: str, data: bytes, alt: str, caption: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from continual_crust.report.cells import Summary, noise_words
 from continual_crust.report.departures import UNLIKE_THE_PAPER
 from continual_crust.report.markup import text
-from continual_crust.report.significance import Comparison
+from continual_crust.report.significance import Ranking
 from continual_crust.report.study_data import Run, StudyData
 from continual_crust.report.study_tables import MARKS, StudyTable, count, number, ours, papers
 from continual_crust.report.styles import style_of
@@ -99,31 +99,31 @@ def settings_table(study: StudyData) -> str:
     return f"{warning}<details><summary>Settings</summary>{table}</details>"
 
 
-def significance_section(comparisons: Sequence[Comparison | str], pictures: Sequence[str]) -> str:
+def significance_section(rankings: Sequence[Ranking | str], pictures: Sequence[str]) -> str:
     """Friedman, Conover and Holm, or why not, and the critical-difference pictures."""
     parts = []
-    for comparison, picture in zip(comparisons, pictures, strict=True):
-        if isinstance(comparison, str):
-            parts.append(f"<p>{text(comparison)}</p>")
+    for ranking, picture in zip(rankings, pictures, strict=True):
+        if isinstance(ranking, str):
+            parts.append(f"<p>{text(ranking)}</p>")
             continue
         rows = []
-        for label, rank in comparison.ranks.sort_values().items():
+        for label, rank in ranking.ranks.sort_values().items():
             name = str(label)
-            p_value = comparison.p_values.get(name)
-            cells = [f"{rank:.2f}", "" if p_value is None else _p(p_value), ARROWS[comparison.verdicts.get(name)]]
-            if comparison.papers is not None:
-                cells.append(ARROWS.get(comparison.papers.get(name), ""))
-            rows.append((_method(comparison.methods[name], name), [f"<td>{text(cell)}</td>" for cell in cells]))
-        headings = ["Method", "Average rank", f"p against {comparison.reference}", "Ours"]
-        if comparison.papers is not None:
+            p_value = ranking.p_values.get(name)
+            cells = [f"{rank:.2f}", "" if p_value is None else _p(p_value), ARROWS[ranking.verdicts.get(name)]]
+            if ranking.papers is not None:
+                cells.append(ARROWS.get(ranking.papers.get(name), ""))
+            rows.append((_method(ranking.methods[name], name), [f"<td>{text(cell)}</td>" for cell in cells]))
+        headings = ["Method", "Average rank", f"p against {ranking.reference}", "Ours"]
+        if ranking.papers is not None:
             headings.append("Paper")
         # It may be still to come, or there is none, as joint learning cannot forget.
-        left_out = f" Without a number somewhere: {', '.join(comparison.left_out)}." if comparison.left_out else ""
-        parts.append(_table(comparison.title, headings, rows, ""))
+        left_out = f" Without a number somewhere: {', '.join(ranking.left_out)}." if ranking.left_out else ""
+        parts.append(_table(ranking.title, headings, rows, ""))
         parts.append(
-            f'<p class="soft">{text(comparison.test)} ↑ ↓: {text(comparison.reference)} is significantly better or '
+            f'<p class="soft">{text(ranking.test)} ↑ ↓: {text(ranking.reference)} is significantly better or '
             "worse than this method. Bars in the picture join what lies within Nemenyi’s critical difference, which "
-            f"is more cautious than Conover’s test. {text(comparison.note)}{text(left_out)}</p>{picture}"
+            f"is more cautious than Conover’s test. {text(ranking.note)}{text(left_out)}</p>{picture}"
         )
     return "\n".join(parts)
 

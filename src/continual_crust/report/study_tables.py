@@ -25,7 +25,7 @@ from continual_crust.report.cells import (
     safe_name,
     unique,
 )
-from continual_crust.report.tables import markdown_table
+from continual_crust.report.tables import decimal, markdown_table
 from continual_crust.strategies import STRATEGIES
 
 MARKS = {1: "▲", 0: "", -1: "▼"}
@@ -95,9 +95,7 @@ def number(value: float, measure: Measure, digits: int = 1, sign: bool = False) 
     """
     if math.isnan(value):
         return "–"
-    value = value * 100 if measure.is_share else value
-    text = f"{round(value, digits) + 0.0:{'+' if sign else ''}.{digits}f}"
-    return text.replace("-", "−")
+    return decimal(value * 100 if measure.is_share else value, digits, sign)
 
 
 def ours(cell: Summary, measure: Measure) -> str:

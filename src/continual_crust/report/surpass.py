@@ -11,7 +11,7 @@ from continual_crust.report.cells import ACCURACY, FORGETTING, PURITY, Measure, 
 from continual_crust.report.evidence import NOT_RUN, Cell, Evidence, Place, spread, table_of_what_was_run
 from continual_crust.report.paper_comparison import AS_RELEASED, DATASET_NAMES, OUR_SEEDS, OURS, SEEDS
 from continual_crust.report.styles import style_of
-from continual_crust.report.tables import markdown_table
+from continual_crust.report.tables import decimal, markdown_table
 from continual_crust.studies.defaults import defaults_for
 from continual_crust.studies.paper import WITHOUT_MEMORY, paper_table
 
@@ -88,7 +88,7 @@ def elsewhere_table(evidence: Evidence) -> str:
                 f"{DATASET_NAMES[dataset]}, k = {place.memory}: {noise_words(noise) if noise.level else 'no noise'}",
                 sift.words(ACCURACY),
                 NOT_RUN if crust is None else f"{crust[1].words(ACCURACY)}, {crust[0]}",
-                "" if math.isnan(difference) else f"{difference:+.3f}".replace("-", "−"),
+                "" if math.isnan(difference) else decimal(difference, 3, sign=True),
                 _reached(difference, -allowed, ACCURACY),
                 *(oracle.words(ACCURACY) for oracle in oracles),
             ]

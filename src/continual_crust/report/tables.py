@@ -37,6 +37,15 @@ def summary_table(results: Sequence[RunResult]) -> pd.DataFrame:
     return table.reset_index()
 
 
+def decimal(value: float, digits: int, sign: bool = False) -> str:
+    """A number for people: with a real minus, and never minus zero.
+
+    >>> decimal(-0.0312, 2), decimal(-0.0001, 2), decimal(0.5, 3, sign=True)
+    ('−0.03', '0.00', '+0.500')
+    """
+    return f"{round(value, digits) + 0.0:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+
+
 def percent(mean: float | None, std: float | None = None, digits: int = 1) -> str:
     """A share for people, with its spread where there is one. Only all of it is 100 % without a further digit.
 
@@ -45,7 +54,7 @@ def percent(mean: float | None, std: float | None = None, digits: int = 1) -> st
     """
     if mean is None or math.isnan(mean):
         return "–"
-    number = f"{100 * mean:.{digits}f}".replace("-", "−")
+    number = decimal(100 * mean, digits)
     if number == "100" and mean < 1:
         number = f"{min(100 * mean, 99.9):.1f}"
     if std is None or math.isnan(std):

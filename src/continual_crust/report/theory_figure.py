@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
-from continual_crust.report.drawing import DPI, new_figure, plain_axes
-from continual_crust.theory.descent import Descent
+from continual_crust.report.drawing import DPI, plain_axes
 
 # Blue squares and orange circles: told apart without colour, and neither is the red of wrong labels in other figures.
 _KINDS = {
@@ -40,7 +39,9 @@ def theory_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     for position, (name, title, unit, scale) in enumerate(_PANELS):
         axes = figure.add_subplot(1, len(_PANELS), position + 1)
         plain_axes(axes)
-        _name(axes, title, "share of the training images that are noisy", unit)
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.set_xlabel("share of the training images that are noisy")
+        axes.set_ylabel(unit)
         axes.set_yscale(scale)
         for kind, (label, colour, marker) in _KINDS.items():
             # Without noise the theorems allow by Theorem 1; what Theorem 2 allows goes to zero with the noise.
@@ -61,24 +62,6 @@ def theory_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     handles, labels = figure.axes[-1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     return figure
-
-
-def descent_figure(descent: Descent) -> Figure:
-    """The residual of real gradient descent and the lemma's bound on it, step by step."""
-    figure, axes = new_figure(5.2, 3.6)
-    _name(axes, "Residual under gradient descent with η = 1/(2β²)", "step", "‖r‖")
-    measured = [descent.steps[0].residual, *(step.after for step in descent.steps)]
-    axes.plot(descent.bounds, color="#777777", linestyle="--", label="the lemma's bound, while its conditions hold")
-    axes.plot(measured, color="#0072b2", label="measured")
-    axes.set_yscale("log")
-    axes.legend(frameon=False)
-    return figure
-
-
-def _name(axes: Axes, title: str, across: str, up: str) -> None:
-    axes.set_title(title, loc="left", fontsize=10)
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
 
 
 def _line(

@@ -16,8 +16,8 @@ import torch
 
 from continual_crust.data import Noise, NoiseKind, load_dataset
 from continual_crust.errors import InputError, told_if_unwritable
-from continual_crust.progress import OnProgress
-from continual_crust.report.drawing import png
+from continual_crust.progress import OnProgress, unwatched
+from continual_crust.report.drawing import save_png
 from continual_crust.report.tables import markdown_table
 from continual_crust.report.theory_figure import theory_figure
 from continual_crust.strategies import Training, strategy_named
@@ -42,7 +42,7 @@ _NUMBERS = tuple(field.name for field in fields(Measurement) if field.name != "p
 
 def sweep(
     out: Path,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = unwatched,
     *,
     method: str = "crust",
     seeds: int = SEEDS,
@@ -87,15 +87,13 @@ def sweep(
     rows: list[dict[str, Any]] = []
     measured = _measured(plan, min(workers or os.cpu_count() or 1, len(plan)))
     for config, _ in plan:
-        if on_progress is not None:
-            on_progress(f"{config.noise}, seed {config.seed}", len(rows), len(plan))
+        on_progress(f"{config.noise}, seed {config.seed}", len(rows), len(plan))
         rows.append(next(measured))
-    if on_progress is not None:
-        on_progress("done", len(plan), len(plan))
+    on_progress("done", len(plan), len(plan))
     about = {"dataset": "digits", "method": method, "seeds": seeds, "versions": versions()}
     path = out / "theory_digits.json"
     write_json(path, about | {"rows": rows})
-    write_atomically(path.with_suffix(".png"), png(theory_figure(rows)))
+    save_png(theory_figure(rows), path.with_suffix(".png"))
     write_atomically(path.with_suffix(".md"), markdown(sweep_tables(rows)))
     return path
 

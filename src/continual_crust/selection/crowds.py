@@ -13,13 +13,13 @@ from continual_crust.selection.products import full_precision
 
 @full_precision()
 def nearest(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Distances of each point to so many of the nearest, itself and its copies first, and which these are."""
+    """The `count` points nearest to each point, itself and its copies among them: distances, and positions."""
     parts = [torch.cdist(part, points).topk(min(count, len(points)), largest=False) for part in points.split(2048)]
     return torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts])
 
 
 def votes(points: Tensor, labels: Tensor, voters: int) -> tuple[Tensor, Tensor]:
-    """Of each point's so many nearest neighbours, how many are of its class, and of the one other that has most.
+    """How many of each point's nearest neighbours are of its own class, and how many of the commonest other class.
 
     Examples
     --------

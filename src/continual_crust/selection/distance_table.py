@@ -84,7 +84,7 @@ class DistanceTable:
         return self.kept[candidate] if self.symmetric else self.kept[:, candidate]
 
     def nearest(self, candidates: Tensor) -> Tensor:
-        """For each client, which of some candidates is nearest, by position; of several equally near the first."""
+        """For each client the position of its nearest among some candidates; the first of several equally near."""
         if self.kept is not None and self.symmetric:
             return self.kept.index_select(0, candidates).argmin(dim=0)
         nearest = torch.empty(self.shape[0], dtype=torch.int64, device=self.device)
@@ -93,9 +93,10 @@ class DistanceTable:
         return nearest
 
     def won(self, clients: Tensor, before: Tensor, after: Tensor) -> Tensor:
-        """What each candidate could have won of the way that some clients came closer, from `before` to `after`.
+        """How much of its gain each candidate loses when some clients come closer, from `before` to `after`.
 
-        That is the sum over those clients of `before` minus the candidate's distance, from 0 up to `before - after`.
+        Each of these clients costs a candidate as much as the candidate is nearer than `before`, but no more than
+        `before - after`.
         """
         total = torch.zeros(self.shape[1], dtype=torch.int64, device=self.device)
         everyone = len(clients) == self.shape[0]

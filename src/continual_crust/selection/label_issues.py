@@ -43,7 +43,7 @@ ROUNDING = 1e-2
 
 @dataclass(frozen=True)
 class LabelIssues:
-    """What is to be thought of each given label. Tensors on the CPU."""
+    """Which labels are likely wrong, and how well each fits. All tensors are on the CPU."""
 
     mask: Tensor
     """Whether the label is likely wrong, bool (n,)."""

@@ -18,16 +18,16 @@ AT_A_TIME = 1 << 24
 
 
 def coarse_pixels(images: Tensor) -> Tensor:
-    """A row for each of some images of bytes (n, channels, height, width): an 8 x 8 picture of it."""
+    """Images of bytes, (n, channels, height, width), shrunk to 8 x 8 pixels; one row for each."""
     return functional.adaptive_avg_pool2d(images.float(), COARSE).flatten(1)
 
 
 def detail(images: Tensor) -> Tensor:
     """A row for each image: how much detail its coarse picture leaves out, at each finer scale and in each part.
 
-    Pictures of twice the side follow one another up to the image itself. What one has and the one before has not is
-    detail of that scale, and the logarithm of its mean square is taken in each of 4 x 4 parts. Scales count alike.
-    An image that is no larger than its coarse picture has no detail, and a row of nothing.
+    From the coarse picture on, the side is doubled until it is that of the image itself. What each picture adds to the
+    one before is the detail of its scale: the logarithm of its mean square is taken in each of 4 x 4 parts. Scales
+    count alike. An image that is no larger than its coarse picture has no detail, so its row is empty.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def of_spread_one(points: Tensor) -> Tensor:
 
 
 def _energies(images: Tensor) -> list[Tensor]:
-    """By scale the logarithms of the mean squares, a row for each image."""
+    """For each scale the logarithms of the mean squares, with a row for each image."""
     side, whole = COARSE, min(images.shape[2:])
     sides = [side]
     while side < whole:

@@ -50,7 +50,7 @@ Points: TypeAlias = Tensor | FactoredPoints
 
 
 def checked(points: Points) -> Points:
-    """The same points, unless they are no tensors of finite real numbers, a row for each point."""
+    """The same points; refuses all but tensors of finite real numbers with a row for each point."""
     parts = (points.left, points.right) if isinstance(points, FactoredPoints) else (points,)
     for part in parts:
         if not isinstance(part, Tensor):
@@ -150,8 +150,9 @@ def shrunk_norms(points: Points) -> Tensor:
 
 
 def distances_by_norms(a: Points, norms_a: Tensor, b: Points, norms_b: Tensor, out: Tensor | None = None) -> Tensor:
-    """Faster than :func:`distances`, for those who compare the same points many times and keep their
-    :func:`shrunk_norms`, and are content with distances that are exact to a share of the points' norms.
+    """As :func:`distances`, but faster for callers that compare the same points many times.
+
+    They keep the points' :func:`shrunk_norms`, and get distances whose error is a small share of the points' norms.
 
     Equal points are at the distance ``LEAST_DISTANCE``: roots of zero take ten times as long as others.
     """

@@ -111,7 +111,7 @@ def _affinity_rows(points: Points) -> Tensor:
 
 
 def _eigenvectors_by_products(points: Points, components: int) -> tuple[Tensor, Tensor, Tensor]:
-    """As in few dimensions, from products of the matrix with vectors."""
+    """What :func:`_eigenvectors_in_few_dimensions` finds, from products of the matrix with vectors."""
     directions = _Directions(points)
     ones = torch.ones(len(points), 1, dtype=torch.float64, device=device_of(points))
     degrees = directions.affinity_times(ones).clamp_(min=1e-12)

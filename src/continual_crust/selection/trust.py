@@ -54,7 +54,7 @@ kinds of images; and how many points it takes to tell. Fewer are two clouds by c
 
 @dataclass(frozen=True)
 class Assessment:
-    """What is thought of one batch of one class."""
+    """A judgement of one batch of one class."""
 
     right: NDArray[np.float32]
     """For each image the probability that its label is right."""

@@ -15,8 +15,8 @@ def upper_kind(numbers: Tensor) -> Tensor:
 
     Two normal distributions are fitted by expectation maximisation, started from the two halves.
 
-    Whoever is above the upper mean is of the upper kind for certain, and below the lower mean of the lower: the tails
-    of a wide kind would otherwise claim both ends.
+    A number above the upper mean is of the upper kind for certain, and one below the lower mean of the lower kind: the
+    tails of a wide kind would otherwise claim both ends.
 
     Examples
     --------

@@ -99,7 +99,7 @@ class Adam:
         return self._states[parameter]
 
     def state(self) -> dict[str, Tensor]:
-        """Where all parameters stand that have taken a step: by their number and the name of the average."""
+        """Steps and averages of all parameters that have taken a step; keys are the parameter's number and the name."""
         return {
             f"{number}.{name}": value
             for number, parameter in enumerate(self.parameters)

@@ -70,7 +70,7 @@ class Strategy(ABC):
     remembers: ClassVar[bool] = True
     """Whether it keeps a memory for each class, which a selector could choose."""
     moves_images: ClassVar[bool] = False
-    """Whether it moves and mirrors what it learns from by options of its own, and takes no training that does."""
+    """Whether it has options of its own to move and mirror images, and so refuses those of the training."""
     learns_everything_at_once: ClassVar[bool] = False
     """Whether the whole stream is given as a single experience."""
 
@@ -182,6 +182,18 @@ class Strategy(ABC):
         Of a class that comes again, the memory is chosen anew among what was remembered of it and the new samples. If
         this fails or is interrupted, the learner is what it was before, and the experience can be given again.
         """
+        self._check_fits(experience)
+        images = experience.samples.images
+        with self._all_or_nothing():
+            self.network.measure_normalization(images)
+            with self._told_if_unfit(images):
+                samples = experience.samples.to(self.network.device)
+                self._learn(experience.classes, self._with_their_memory(experience.classes, samples))
+            self._end_phase()
+            self._check_converged()
+
+    def _check_fits(self, experience: Experience) -> None:
+        """Refuse what the network cannot learn, before epochs are spent on it."""
         if not isinstance(experience, Experience):
             raise InputError(
                 f"a {type(experience).__name__} is not an experience; give them one by one: for experience in stream."
@@ -198,19 +210,17 @@ class Strategy(ABC):
             new, old = ("×".join(map(str, some.shape[1:])) for some in (images, known))
             raise InputError(f"images are {new} (channels, height, width) and those remembered {old}; resize them.")
         if self.network.mean is None and len(images):
-            # Before epochs are spent, and before anything is measured on images that do not fit.
             check_takes(self.network.model, images)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Whatever is raised inside leaves the learner as it was."""
         before = vars(self) | {"memory": dict(self.memory)}
         # These change in place.
         network, generator = copy.deepcopy(self.network.state()), self._generator.get_state()
         randomness = self._randomness.state()
-        self.network.measure_normalization(images)
         try:
-            with self._told_if_unfit(images):
-                samples = experience.samples.to(self.network.device)
-                self._learn(experience.classes, self._with_their_memory(experience.classes, samples))
-            self._end_phase()
-            self._check_converged()
+            yield
         except BaseException:
             now, before["_current_phase"] = vars(self), self._current_phase
             now.clear()  # a method may have begun to keep something
@@ -223,7 +233,7 @@ class Strategy(ABC):
 
     @contextmanager
     def _told_if_unfit(self, images: Tensor) -> Iterator[None]:
-        """Say so where a network fails because it cannot take such images."""
+        """Tell in one sentence where a network failed because it cannot take images of this shape."""
         try:
             yield
         except RuntimeError as error:
@@ -267,7 +277,7 @@ class Strategy(ABC):
                 phase.epoch(samples, beside)
 
     def _with_their_memory(self, classes: Sequence[int], new: Samples) -> Samples:
-        """New samples, and as such what was remembered of classes that come again, unless it comes again itself."""
+        """The new samples, and what is remembered of the same classes, unless it is among the new samples itself."""
         known = [label for label in classes if label in self.memory and len(self.memory[label])]
         parts = [new]
         for label in known:
@@ -290,7 +300,7 @@ class Strategy(ABC):
         return self._current_phase
 
     def _become(self, weights: Mapping[str, Any], images: Tensor) -> None:
-        """Give the network weights that were averaged, and let it measure anew what is usual about these images."""
+        """Give the network averaged weights, and let it measure its batch statistics anew on these images."""
         self.network.model.load_state_dict(weights)
         with self._randomness.in_force():  # beside layers that measure there may be some that draw
             self.network.measure_batch_statistics(images)
@@ -326,7 +336,7 @@ class Strategy(ABC):
         return select(self.selector, candidates, self.training.memory_per_class, self._generator)
 
     def _weighted(self, chosen: Samples, coreset: Coreset) -> Samples:
-        """Samples that count for their cluster in the loss, on average one, if that is asked for."""
+        """With `weighted_loss`, samples weighted by how many they stand for, on average one; else as they are."""
         if not self.training.weighted_loss or not len(coreset):
             return chosen
         if (coreset.weights == coreset.weights[0]).all():  # or rounding would tell them from ones

@@ -55,7 +55,7 @@ class ContinualCrust(Strategy):
 
 
 class ContinualCosineCrust(ContinualCrust):
-    """The same, choosing inside clusters of gradients of one direction and dropping small clusters."""
+    """Continual CRUST that chooses inside clusters of gradients by direction, and drops small clusters."""
 
     name = "cosine_crust"
     summary = "Continual CosineCRUST: the same inside clusters of gradients by direction, small clusters dropped"

@@ -45,7 +45,7 @@ class CumulativeCrust(ContinualCrust):
 
 
 class CumulativeCosineCrust(CumulativeCrust):
-    """CosineCRUST that does so."""
+    """CosineCRUST that keeps everything for its first phase."""
 
     name = "cumulative_cosine_crust"
     summary = "CosineCRUST with all data so far in phase 1: another reading of the paper; its memory is not bounded"

@@ -23,7 +23,7 @@ def weighted_cross_entropy(logits: Tensor, batch: Samples) -> Tensor:
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """Weighted cross-entropy of a network and nothing else: a loss that is known by its type."""
+    """Weighted cross-entropy of a network. A type of its own, by which `whole_step` knows the loss it can compute."""
 
     network: Network
 

@@ -96,7 +96,7 @@ class Network:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self._computes_low, cache_enabled=False)
 
     def _lowered(self) -> dict[str, Tensor]:
-        """By name, what autocast would lower where nothing but its layer uses a weight: all at once, not one by one."""
+        """Low-precision weights of convolutions and linear layers, by name; autocast would copy them one by one."""
         layers = [module for module in self.model.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
         low = {weight for layer in layers for weight in layer.parameters(recurse=False)}
         weights = {name: weight for name, weight in self.model.named_parameters() if weight in low}  # each once
@@ -118,11 +118,11 @@ class Network:
 
     @torch.no_grad()
     def measure_batch_statistics(self, images: Tensor) -> None:
-        """Let batch normalisation, if there is any, measure anew what is usual, as after weights were averaged."""
+        """Let batch normalisation, if there is any, measure its statistics anew, as is due after averaging weights."""
         if len(images) < 2:  # one image is no batch
             return
-        # Batches of nearly equal sizes, for the same reason, and each from all over: images that lie class by class
-        # would make batches of one class each, in which next to nothing varies.
+        # Batches of nearly equal sizes, so that none is a single image, and each from all over: where images lie class
+        # by class, batches would be of one class each, in which next to nothing varies.
         count = min(-(-len(images) // self._chunk(images)), len(images) // 2)
         with repeatable_convolutions():
             update_bn((self.normalized(images[first::count].to(self.device)) for first in range(count)), self.model)
@@ -153,7 +153,7 @@ class Network:
         return (images - self.mean) / self.std
 
     def _parts(self, images: Tensor) -> Sequence[Tensor]:
-        """What is evaluated at a time."""
+        """The images in parts that are evaluated one after the other."""
         chunk = self._chunk(images)
         if self.device.type != "cpu":
             parts: Sequence[Tensor] = images.split(chunk)

@@ -23,7 +23,7 @@ from continual_crust.strategies.sift import Sift
 
 
 class Told(Strategy):
-    """One that knows which samples are clean."""
+    """A strategy that is told which samples are clean."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -34,7 +34,7 @@ class Told(Strategy):
         self._clean = clean.to(self.network.device)
 
     def _clean_of(self, samples: Samples) -> Tensor:
-        """Where the clean ones are."""
+        """Positions of the clean samples."""
         if self._clean is None:
             raise InputError("the oracle was not told which samples are clean; call reveal() first.")
         return self._clean[samples.ids].nonzero().squeeze(1)

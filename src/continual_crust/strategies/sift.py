@@ -223,7 +223,7 @@ class Sift(Strategy):
         return WARY_PART if is_wary else self.options.better_part
 
     def _best(self, own: dict[int, Samples], scores: dict[int, Tensor], part: float) -> dict[int, Tensor]:
-        """Where the best part of each class is, of what is clean as far as is known."""
+        """Positions of the best part of each class; of what is thought to be clean only, once noise is known."""
         share = part * (_mean(self._clean_shares) if self._noise_is_found() else 1.0)
         found = {}
         for label, samples in own.items():
@@ -240,7 +240,7 @@ class Sift(Strategy):
         return {label: look[0] for label, look in looks.items()}, {label: look[1] for label, look in looks.items()}
 
     def _look(self, samples: Samples, margin: Tensor) -> tuple[Tensor, float]:
-        """The same for one class."""
+        """What :meth:`_judged` finds out about one class."""
         if not len(samples):
             return torch.zeros(0), 1.0
         numbers = [(MARGIN_COUNTS, margin.cpu(), self.options.capped)] if self.options.margin else []
@@ -306,7 +306,7 @@ class Sift(Strategy):
                     parameter[label] = 0
 
     def _augmented(self, samples: Samples) -> Samples:
-        """As the learner sees them in one epoch."""
+        """The samples as one epoch shows them: moved, mirrored and mixed, as the options say."""
         if self.options.shift or self.options.mirror:
             samples = moved(samples, self.options.shift, self.options.mirror, self._generator)
         return mixed(samples, self._generator) if self.options.mixed else samples
@@ -349,14 +349,14 @@ class Sift(Strategy):
 
 
 class _Means:
-    """What is seen of each sample, on average over some epochs."""
+    """A number for each sample, averaged over some epochs."""
 
     def __init__(self, own: dict[int, Samples], epochs: int, device: torch.device) -> None:
         self.values = {label: torch.zeros(len(samples), device=device) for label, samples in own.items()}
         self._epochs = epochs
 
     def add(self, seen: dict[int, Tensor]) -> None:
-        """What was seen after one of these epochs."""
+        """Count in the numbers of one of these epochs."""
         for label, values in seen.items():
             self.values[label] += values / self._epochs
 
@@ -367,5 +367,5 @@ def _mean(shares: list[float]) -> float:
 
 
 def _standardised(numbers: Tensor) -> Tensor:
-    """With mean 0 and spread 1."""
+    """The numbers scaled to mean 0 and spread 1."""
     return (numbers - numbers.mean()) / numbers.std(correction=0).clamp(min=1e-12)

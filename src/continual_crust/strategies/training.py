@@ -173,7 +173,7 @@ class Phase:
         return self._recorded
 
     def _varied(self, samples: Trainable) -> Trainable:
-        """As they are seen in one epoch."""
+        """The samples as one epoch sees them: moved and mirrored, if that is asked for."""
         if not self._shift and not self._mirror:
             return samples
         assert isinstance(samples, Samples)  # what is fetched batch by batch is trained on as it is

@@ -48,7 +48,8 @@ class _Workspace:
 class WholeStep:
     """Steps of one network and one optimizer, on batches of one set of samples.
 
-    Weights are always true; the optimizer's count of its steps is between :meth:`end` and :meth:`begin`.
+    The network's weights are up to date at any time, the optimizer's count of steps only between :meth:`end` and the
+    next :meth:`begin`.
 
     Parameters
     ----------

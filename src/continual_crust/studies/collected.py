@@ -30,7 +30,7 @@ ADDED, KNOWN, REPLACED = "added", "known", "replaced"
 
 
 @dataclass(frozen=True)
-class Row:
+class KeptRun:
     """A run as it is kept."""
 
     run: str
@@ -39,7 +39,7 @@ class Row:
     result: RunResult
 
     @classmethod
-    def of(cls, config: RunConfig, result: RunResult) -> Row:
+    def of(cls, config: RunConfig, result: RunResult) -> KeptRun:
         """A finished run, rounded."""
         return cls(run_id(config, result.revision), config, RunResult(**_rounded(asdict(result))))
 
@@ -47,7 +47,7 @@ class Row:
         """Plain values only."""
         return {"run": self.run, **asdict(self.result), "config": self.config.as_dict()}
 
-    def differs_from(self, other: Row) -> str | None:
+    def differs_from(self, other: KeptRun) -> str | None:
         """The first thing that was measured otherwise, if any."""
         if not self.result.is_of(other.result.data):
             return "data set"
@@ -60,7 +60,7 @@ class Row:
 class Collected:
     """The runs of a folder of collected results."""
 
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, KeptRun] = field(default_factory=dict)
     """By id."""
     obsolete: list[dict[str, Any]] = field(default_factory=list)
     """Rows whose configuration this version of the program does not understand; kept, and compared with nothing."""
@@ -101,7 +101,7 @@ class Collected:
         run = run_id(config, result.revision)
         if run in self.rows:
             raise InputError(f"repeats the run {run}")
-        self.rows[run] = Row(run, config, result)
+        self.rows[run] = KeptRun(run, config, result)
 
     def files(self) -> dict[str, list[dict[str, Any]]]:
         """The rows of each file, in order."""
@@ -156,7 +156,7 @@ def collect(sources: Sequence[Path], folder: Path, replace: bool = False) -> Cou
     return outcome
 
 
-def _finished(sources: Iterable[Path]) -> Iterator[Row]:
+def _finished(sources: Iterable[Path]) -> Iterator[KeptRun]:
     for source in sources:
         if _is_collected(source):
             yield from Collected.read(source).rows.values()
@@ -172,7 +172,7 @@ def _finished(sources: Iterable[Path]) -> Iterator[Row]:
             if config.dataset not in SOURCES:
                 raise InputError(f"{folder}: {unknown_name('data set', config.dataset, SOURCES)}")
             if result is not None:
-                yield Row.of(config, result)
+                yield KeptRun.of(config, result)
 
 
 def _is_collected(source: Path) -> bool:

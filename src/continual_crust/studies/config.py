@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from continual_crust.data.noise import Noise
-from continual_crust.errors import InputError, unknown_name
+from continual_crust.errors import InputError, check_types, unknown_name
 from continual_crust.models import MODELS
 from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.strategies import options_of
@@ -51,17 +51,14 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", asdict(options_of(self.method, self.options)))
+        check_types(self)
+        if not isinstance(self.dataset, str):
+            raise InputError(f"dataset is {self.dataset!r}; give a name.")
         for name in ("first_classes", "classes_per_experience"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"{name} is {value!r}; give a whole number of 1 or more.")
-        if not isinstance(self.seed, int) or isinstance(self.seed, bool):
-            raise InputError(f"seed is {self.seed!r}; give a whole number.")
-        for name in ("crop", "pretrained"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} is {getattr(self, name)!r}; give true or false.")
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; give a whole number of 1 or more.")
         size = self.image_size
-        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+        if size is not None and (type(size) is not int or size < 1):
             raise InputError(f"image_size is {size!r}; give a whole number of 1 or more.")
         if not isinstance(self.model, str) or self.model not in MODELS:
             raise unknown_name("model", str(self.model), MODELS)

@@ -1,18 +1,15 @@
-"""Hyper-parameters for each data set.
-
-The rows from `mnist` to `pathmnist` are the paper's own table. `digits` and `folder` are ours: plain values at which
-the networks fit clean data.
-"""
+"""Hyper-parameters for each data set: those of the paper's own table, and ours where it has none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from continual_crust.data.noise import NoiseKind
 from continual_crust.errors import InputError
 from continual_crust.strategies.training import Training
+from continual_crust.studies.paper import paper_settings
 
 
 @dataclass(frozen=True)
@@ -25,23 +22,11 @@ class Defaults:
     """The method's own hyper-parameters, where others than its defaults were found for the data set."""
 
 
-_INSTANCE_NOISE = (NoiseKind.SALT_AND_PEPPER, NoiseKind.UNIFORM)
-
-#                                     model              lr    decay  batch   m   n    k
-_LABEL_NOISE: dict[str, tuple[str, float, float, int, int, int, int]] = {
-    "digits": ("simple_cnn", 1e-3, 1e-6, 32, 10, 10, 25),
-    "mnist": ("simple_cnn", 1e-3, 1e-6, 32, 40, 20, 300),
-    "fashionmnist": ("resnet18", 3e-2, 1e-6, 32, 40, 20, 300),
-    "cifar10": ("resnet18", 4e-2, 1e-6, 32, 40, 20, 300),
-    "mstar": ("efficientnet_v2_s", 1e-3, 1e-6, 18, 40, 20, 60),
-    "pathmnist": ("efficientnet_v2_s", 1e-3, 1e-5, 16, 10, 20, 256),
-    "folder": ("resnet18", 1e-3, 1e-6, 32, 20, 20, 60),
+OURS: dict[str, Defaults] = {
+    "digits": Defaults("simple_cnn", Training(phase1_epochs=10, phase2_epochs=10, memory_per_class=25)),
+    "folder": Defaults("resnet18", Training(phase1_epochs=20, phase2_epochs=20, memory_per_class=60)),
 }
-_INSTANCE: dict[str, tuple[str, float, float, int, int, int, int]] = {
-    "mnist": ("simple_cnn", 1e-3, 1e-6, 32, 40, 20, 128),
-    "fashionmnist": ("resnet18", 1e-3, 1e-6, 64, 40, 20, 128),
-    "mstar": ("efficientnet_v2_s", 1e-3, 1e-6, 18, 40, 20, 30),
-}
+"""For data sets that the paper does not use: plain values at which the networks fit clean data."""
 
 
 TUNED_LEARNING_RATES: dict[str, dict[str, float]] = {
@@ -107,7 +92,7 @@ TUNED_LEARNING_RATES: dict[str, dict[str, float]] = {
     },
 }
 """Learning rates for each method, where they were tuned. The paper tunes each on one seed; so do we. Where there is no
-entry, all methods share the data set's learning rate above."""
+entry, all methods share the data set's learning rate."""
 
 
 # By seeds 0 and 1 alone, see docs/reproduction.md: ResNet18 learns its memories by heart, and coarse pixels hardly tell
@@ -129,19 +114,24 @@ def defaults_for(dataset: str, noise: NoiseKind, method: str | None = None) -> D
 
     With a method, its own learning rate and options where those were tuned; without, what all methods share.
     """
-    row = _INSTANCE.get(dataset) if noise in _INSTANCE_NOISE else None
-    if dataset not in _LABEL_NOISE:
+    shared = OURS.get(dataset) or _papers(dataset, noise)
+    learning_rate = TUNED_LEARNING_RATES.get(dataset, {}).get(method or "", shared.training.learning_rate)
+    options = TUNED_OPTIONS.get(method or "", {}).get(dataset, {})
+    return Defaults(shared.model, replace(shared.training, learning_rate=learning_rate), options)
+
+
+def _papers(dataset: str, noise: NoiseKind) -> Defaults:
+    settings = paper_settings(dataset, noise.value)
+    if settings is None:
         raise InputError(f"there are no defaults for the data set '{dataset}'; give it a row in studies/defaults.py.")
-    model, learning_rate, weight_decay, batch_size, phase1, phase2, memory = row or _LABEL_NOISE[dataset]
     return Defaults(
-        model,
+        settings.model,
         Training(
-            phase1_epochs=phase1,
-            phase2_epochs=phase2,
-            memory_per_class=memory,
-            learning_rate=TUNED_LEARNING_RATES.get(dataset, {}).get(method or "", learning_rate),
-            weight_decay=weight_decay,
-            batch_size=batch_size,
+            phase1_epochs=settings.phase1_epochs,
+            phase2_epochs=settings.phase2_epochs,
+            memory_per_class=settings.memory_per_class,
+            learning_rate=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            batch_size=settings.batch_size,
         ),
-        TUNED_OPTIONS.get(method or "", {}).get(dataset, {}),
     )

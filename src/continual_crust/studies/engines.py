@@ -211,10 +211,10 @@ _thread = threading.local()
 
 
 def _own_stream(device: torch.device) -> AbstractContextManager[object]:
-    """A stream of this thread's own, which goes first.
+    """A CUDA stream of this thread's own, of high priority.
 
-    Steps are replayed on another stream. What is on this one, selection and evaluation, is many small pieces that
-    somebody waits for. One for each thread, since PyTorch hands out 32 and then the same ones again.
+    It is for selection and evaluation: many small kernels, each of which the thread waits for. Training steps are
+    replayed on another stream. Each thread keeps its one, as PyTorch hands out 32 streams and then the same ones again.
     """
     if device.type != "cuda":
         return nullcontext()
@@ -225,7 +225,7 @@ def _own_stream(device: torch.device) -> AbstractContextManager[object]:
 
 
 def _is_lost(device: torch.device) -> bool:
-    """Whether the device answers this process no more: after some errors every call fails with the same one."""
+    """Whether this process has lost the device: after some errors every later call fails with the same one."""
     if device.type != "cuda":
         return False
     try:

@@ -26,8 +26,6 @@ def read_finished(path: Path) -> tuple[RunConfig, RunResult | None]:
         raise InputError(_without(str(error), path)) from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"config.yaml is not the configuration of a run ({error})") from None
-    if not isinstance(config.dataset, str) or type(config.seed) is not int:
-        raise InputError("config.yaml is not the configuration of a run (data set or seed)")
     if not (path / "result.json").exists():
         return config, None
     try:

@@ -108,7 +108,7 @@ def claimed(folder: Path) -> Iterator[bool]:
     except OSError as error:
         raise InputError(f"cannot write to {folder} ({error.strerror}); choose another --out.") from None
     try:
-        for unfinished in folder.glob(f".*{UNFINISHED}"):  # what somebody was writing when he was killed
+        for unfinished in folder.glob(f".*{UNFINISHED}"):  # left by a process that was killed as it wrote
             unfinished.unlink()
         yield True
     finally:

@@ -51,13 +51,11 @@ class PaperTable:
     _memory: int | None
     _cells: Mapping[tuple[str, str, float, str], tuple[float, float]]
 
-    def value(self, method: str, level: float, measure: str, dataset: str | None = None) -> tuple[float, float] | None:
-        """Mean and standard deviation, or None where the paper has none. A table of one data set needs no name."""
+    def value(self, method: str, level: float, measure: str, dataset: str) -> tuple[float, float] | None:
+        """Mean and standard deviation, or None where the paper has none."""
         if measure not in MEASURES:
             raise unknown_name("measure", measure, MEASURES)
-        if dataset is None and len(self.datasets) == 1:
-            dataset = self.datasets[0]
-        return self._cells.get((method, dataset or "", round(level, 6), measure))
+        return self._cells.get((method, dataset, round(level, 6), measure))
 
     def memory(self, method: str, dataset: str) -> int | None:
         """Samples the paper keeps for each class; None for methods that keep none, or all."""

@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from continual_crust.data import Dataset, Stream
-from continual_crust.errors import InputError, told_if_unwritable
+from continual_crust.errors import InputError, is_number, told_if_unwritable
 from continual_crust.evaluation import accuracies, average_accuracy, forgetting, mean_purity, purity_per_class
 from continual_crust.models import build_model
 from continual_crust.randomness import seed_for
@@ -99,10 +99,13 @@ def execute(
         if checkpoint is not None:
             stands = {"learner": strategy.state(), "progress": asdict(progress), "data": dataset.fingerprint}
             write_atomically(checkpoint, pack_tree(stands | {"revision": revision_of(config.method)}))
-    matrix, purities, seconds = progress.accuracy_matrix, progress.purities, progress.seconds
+    return FinishedRun(_result_of(config, strategy, stream, progress), strategy, stream)
+
+
+def _result_of(config: RunConfig, strategy: Strategy, stream: Stream, progress: Progress) -> RunResult:
+    names, device, matrix = stream.dataset.class_names, strategy.network.device, progress.accuracy_matrix
     per_class = purity_per_class(strategy.memory, stream.truth)
-    names = dataset.class_names
-    result = RunResult(
+    return RunResult(
         method=config.method,
         dataset=config.dataset,
         noise=str(config.noise),
@@ -112,17 +115,16 @@ def execute(
         forgetting=forgetting(matrix),
         purity=mean_purity(per_class),
         purity_per_class={names[label]: purity for label, purity in per_class.items()},
-        purity_per_experience=purities,
+        purity_per_experience=progress.purities,
         experiences=[[names[label] for label in group] for group in stream.groups],
-        seconds=seconds,
+        seconds=progress.seconds,
         selection_seconds=strategy.selection_seconds,
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         versions=versions(),
         memory_sizes={names[label]: len(samples) for label, samples in strategy.memory.items()},
         revision=revision_of(config.method),
-        data=dataset.fingerprint,
+        data=stream.dataset.fingerprint,
     )
-    return FinishedRun(result, strategy, stream)
 
 
 def _check_testable(dataset: Dataset) -> None:
@@ -177,16 +179,12 @@ def _resume(strategy: Strategy, checkpoint: Path, data: str, revision: str) -> P
         if saved.get("revision", revision) != revision:
             raise InputError("it was begun by a program that came to other results")
         progress = Progress(**saved["progress"])
-        if not all(isinstance(row, list) and all(map(_is_number, row)) for row in progress.accuracy_matrix):
+        if not all(isinstance(row, list) and all(map(is_number, row)) for row in progress.accuracy_matrix):
             raise InputError("its accuracies are no numbers")
-        if len(progress.purities) != len(progress.accuracy_matrix) or not _is_number(progress.seconds):
+        if len(progress.purities) != len(progress.accuracy_matrix) or not is_number(progress.seconds):
             raise InputError("its measures do not fit together")
         strategy.restore(saved["learner"])
         return progress
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @contextmanager

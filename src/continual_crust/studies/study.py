@@ -29,8 +29,8 @@ SELECTOR_FIELDS = {field.name for field in fields(SelectorConfig)}
 SETTINGS_READ: dict[str, set[str]] = {"random": set(), "reservoir": set(), "herding": set(), "crust": {"rule", "space"}}
 """By selector, those of its settings that it reads; a selector that is not named reads all."""
 LATER_SETTINGS = {"shift": 0.0, "mirror": False}
-"""Settings of the training that there were not always, and what training was like without them. They are no part of a
-run's name where they change nothing, so that runs from before keep theirs."""
+"""Settings of the training that were added later, with the values that mean training without them. With these values
+they are no part of a run's id, so that earlier runs keep theirs."""
 RUN_FIELDS = {"model", "first_classes", "classes_per_experience", "image_size", "crop", "pretrained"}
 
 
@@ -72,8 +72,8 @@ class Study:
     def runs(self) -> Iterator[RunConfig]:
         """Every run of the study, seed by seed, so that a half-finished study has whole columns.
 
-        A method that keeps no memory is the same with any size of it, and has the first. What two methods with changes
-        come to alike, for one of the data sets perhaps, is one run.
+        A method that keeps no memory is run with the first size only. Where two variants come to the same
+        configuration, perhaps for one data set only, they share a run.
         """
         sizes: tuple[int | None, ...] = self.memory or (None,)
         known: set[str] = set()
@@ -105,7 +105,7 @@ class Study:
 
 
 def run_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the given values that belong to the run as a whole."""
+    """The given values that are fields of the run itself, not of its training."""
     return {name: value for name, value in given.items() if name in RUN_FIELDS}
 
 

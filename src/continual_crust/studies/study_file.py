@@ -45,7 +45,7 @@ def shipped_studies() -> Mapping[str, Study]:
 
 
 def _shipped_files() -> dict[str, Traversable]:
-    """By id; each file is named after its study."""
+    """The study files of the package by id; each is named after its study."""
     folder = resources.files("continual_crust.studies") / "files"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
     return {file.name.removesuffix(".yaml"): file for file in files}

@@ -15,6 +15,7 @@ from continual_crust.data import SOURCES, Dataset, load_dataset
 from continual_crust.data.loading import MissingData
 from continual_crust.devices import choose_device
 from continual_crust.errors import InputError
+from continual_crust.progress import OnProgress, unwatched
 from continual_crust.strategies import adam
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.folder import Runs, claimed
@@ -25,8 +26,6 @@ from continual_crust.triton_key import recognise_triton_by_its_files
 
 DONE, SKIPPED, UNDER_WAY = "done", "skipped", "under way"
 STOPPED = "stopped; repeat the command to go on."
-Report = Callable[[str, int, int], None]
-"""Told the run's id, how many of its experiences are learned and how many it has."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,13 @@ class Workplace:
 def work_on(
     config: RunConfig,
     place: Workplace,
-    report: Report | None = None,
+    report: OnProgress = unwatched,
     stopped: Callable[[], bool] | None = None,
 ) -> str:
     """Do one run unless it is done or somebody else is doing it; goes on from its last experience if it was stopped.
 
-    `stopped` is asked after every epoch whether to give up.
+    `report` is told the run's id, how many of its experiences are learned and how many it has; `stopped` is asked after
+    every epoch whether to give up.
     """
     folder = Runs(place.study)
     target = folder.run_folder(config)
@@ -75,8 +75,7 @@ def work_on(
                 scalars.after_epoch(phase, epoch, epochs, loss())
 
         def after_experience(learned: int, count: int, progress: Progress) -> None:
-            if report is not None:
-                report(target.name, learned, count)
+            report(target.name, learned, count)
             if scalars is not None:
                 scalars.after_experience(learned, count, progress)
 
@@ -119,7 +118,7 @@ _reading = threading.Lock()
 
 
 def fingerprint_of(config: RunConfig, data_root: Path | None, download: bool) -> str:
-    """Of a run's data set where its files may be others elsewhere; empty where they may not, or are missing."""
+    """The fingerprint of a run's data set; empty if its files are missing, or are the same everywhere."""
     if not SOURCES[config.dataset].varies:
         return ""
     try:

@@ -48,7 +48,7 @@ class Matrix(Protocol):
 
 @dataclass(frozen=True)
 class Jacobian:
-    """Of a function's outputs by its parameters, at given parameters and inputs; never written out as a whole.
+    """The Jacobian of a function's outputs by its parameters, at given ones; never written out as a whole.
 
     >>> inputs = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     >>> linear = Jacobian(lambda weights, x: x @ weights[:, None], torch.zeros(2), inputs)

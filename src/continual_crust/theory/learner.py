@@ -13,7 +13,7 @@ from torch import Tensor
 from continual_crust.data.samples import Samples
 from continual_crust.data.stream import Stream
 from continual_crust.errors import InputError
-from continual_crust.progress import OnProgress
+from continual_crust.progress import OnProgress, unwatched
 from continual_crust.strategies.base import Strategy
 from continual_crust.theory.descent import Descent, descend
 from continual_crust.theory.jacobian import MEMORY, Jacobian, Matrix, written_out
@@ -38,7 +38,7 @@ class Finished(Protocol):
 
 @dataclass(frozen=True)
 class ClassReport:
-    """One class's coreset."""
+    """What was found out about one class's coreset."""
 
     name: str
     measured: Measurement
@@ -67,7 +67,7 @@ def theory_report(
     classes: Sequence[str] | None = None,
     most_samples: int = MOST_SAMPLES,
     memory: int = MEMORY,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = unwatched,
 ) -> TheoryReport:
     """Measure a learner's coresets and hold the theorems against them.
 
@@ -86,11 +86,10 @@ def theory_report(
     on_progress
         Called before each class with its name, how many are done and how many there are.
     """
-    known = remembered(finished)
+    names = list(remembered(finished)) if classes is None else classes
     reports = []
-    for position, name in enumerate(known if classes is None else classes):
-        if on_progress is not None:
-            on_progress(f"class {name}", position, len(known if classes is None else classes))
+    for position, name in enumerate(names):
+        on_progress(f"class {name}", position, len(names))
         measured = ClassData.of(finished, name, view, most_samples).measure(memory)
         reports.append(ClassReport(name, measured, theorem_for(measured)))
     strategy, stream = finished.strategy, finished.stream
@@ -182,7 +181,7 @@ class ClassData:
         )
 
     def jacobian(self) -> Matrix:
-        """Of all samples at the learner's weights; in memory if it fits."""
+        """The Jacobian of all samples at the learner's weights; in memory if it fits."""
         return written_out(Jacobian(self.outputs, self.outputs.start, self.inputs))
 
     def measure(self, memory: int = MEMORY) -> Measurement:

@@ -80,7 +80,7 @@ class Outputs:
         return cls(own, start, view, label, scale=1.0)
 
     def scaled_to(self, inputs: Tensor) -> Outputs:
-        """The same function in units of its root mean square over these inputs; probabilities have their unit."""
+        """The function divided by its root mean square over these inputs; probabilities, which have a unit, stay."""
         if self.view == "probability" or not len(inputs):
             return self
         with torch.no_grad():

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
+import torch
 from avalanche.training.storage_policy import ExemplarsSelectionStrategy
 
 from continual_crust.integrations.avalanche.network import candidates_from, positions_by_group, unseen_candidates
-from continual_crust.integrations.avalanche.ordering import ordered_coreset
 from continual_crust.randomness import generator_for, seed_for
-from continual_crust.selection.selectors import SelectorConfig, as_config, select
+from continual_crust.selection.selectors import Candidates, SelectorConfig, as_config, select
 
 
 class CoresetSelection(ExemplarsSelectionStrategy):  # type: ignore[misc]
@@ -60,3 +60,25 @@ class CoresetSelection(ExemplarsSelectionStrategy):  # type: ignore[misc]
         if ordered:
             return ordered_coreset(self.selector, candidates, size, generator)
         return [int(index) for index in select(self.selector, candidates, size, generator).indices]
+
+
+def ordered_coreset(config: SelectorConfig, candidates: Candidates, size: int, generator: torch.Generator) -> list[int]:
+    """Positions of a coreset of one class, such that the first few of them are a coreset too.
+
+    The set is the selector's own for `size`. Not every selector lists its choice in such an order: CosineCRUST goes
+    through one cluster after the other, a reservoir through the samples. So the same question is asked for 1, 2, 4, …
+    samples, from the same random numbers, and who is chosen early comes first. Selectors that choose one by one keep
+    their order.
+    """
+    start = generator.get_state()
+    chosen = select(config, candidates, size, generator).indices.tolist()
+    end = generator.get_state()
+    order: dict[int, None] = {}
+    smaller = 1
+    while smaller < len(chosen):
+        generator.set_state(start)
+        order.update(dict.fromkeys(select(config, candidates, smaller, generator).indices.tolist()))
+        smaller *= 2
+    generator.set_state(end)
+    members = set(chosen)
+    return [position for position in dict.fromkeys([*order, *chosen]) if position in members]

@@ -1,6 +1,6 @@
 """The lemma behind both theorems, at work: real gradient descent stays under the bound.
 
-    python examples/theory_descent.py --figure docs/theory_descent.png --out results/theory_descent.json
+    python benchmarks/theory_descent.py --figure docs/theory_descent.png --out results/theory_descent.json
 
 A small network learns eight digits by plain gradient descent on the mean-squared error with η = 1/(2β²). At every step
 the lemma's conditions are measured and the residual is held against the bound. Takes seconds.
@@ -9,17 +9,16 @@ the lemma's conditions are measured and the residual is held against the bound. 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from continual_crust.data import load_dataset
-from continual_crust.report.drawing import png
-from continual_crust.report.theory_figure import descent_figure
+from continual_crust.report.drawing import new_figure, save_png
 from continual_crust.theory import Descent, Outputs, descend, measure
-from continual_crust.writing import write_atomically
+from continual_crust.writing import write_json
 
 
 def four_zeros_and_four_ones() -> tuple[Tensor, Tensor]:
@@ -42,6 +41,20 @@ def watched(steps: int) -> Descent:
     return descend(f, f.start, inputs, targets, steps=steps, alpha=0.8 * found.alpha, beta=1.25 * found.beta)
 
 
+def figure_of(descent: Descent) -> Figure:
+    """The residual and the lemma's bound on it, step by step."""
+    figure, axes = new_figure(5.2, 3.6)
+    axes.set_title("Residual under gradient descent with η = 1/(2β²)", loc="left", fontsize=10)
+    axes.set_xlabel("step")
+    axes.set_ylabel("‖r‖")
+    measured = [descent.steps[0].residual, *(step.after for step in descent.steps)]
+    axes.plot(descent.bounds, color="#777777", linestyle="--", label="the lemma's bound, while its conditions hold")
+    axes.plot(measured, color="#0072b2", label="measured")
+    axes.set_yscale("log")
+    axes.legend(frameon=False)
+    return figure
+
+
 def main() -> None:
     """Descend, and write what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -61,8 +74,8 @@ def main() -> None:
         "residual_after": descent.steps[-1].after,
         "bound_after": descent.bounds[-1],
     }
-    write_atomically(chosen.figure, png(descent_figure(descent)))
-    write_atomically(chosen.out, json.dumps(found, indent=1) + "\n")
+    save_png(figure_of(descent), chosen.figure)
+    write_json(chosen.out, found)
     print(chosen.out.read_text(encoding="utf-8"), end="")
 
 
