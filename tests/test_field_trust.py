@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from continual_crust.selection.noise_share import Likeness
-from continual_crust.selection.trust import FITTED, Assessment, Projection, View, assess, sample_of, second_cloud
+from continual_crust.selection.trust import (
+    FITTED,
+    Assessment,
+    Projection,
+    View,
+    assess,
+    right_among_known,
+    sample_of,
+    second_cloud,
+)
 
 
 def judged(own: np.ndarray, others: list[np.ndarray], known_right: np.ndarray | None = None) -> Assessment:
@@ -179,3 +188,22 @@ def test_of_very_many_images_some_are_fitted_and_all_judged() -> None:
     own, is_wrong, others = clouds(0.2, 0.0, count=FITTED + 100)
     assert len(sample_of(len(own), 0)) == FITTED
     assert ((judged(own, others).right < 0.5) == is_wrong).mean() > 0.95
+
+
+def test_what_is_kept_is_doubted_for_another_known_class_alone() -> None:
+    """And not for being unlike the rest: a class may have a rare style, of which few were kept."""
+    random = np.random.default_rng(0)
+    main, rare, wrong = slice(0, 30), slice(30, 38), slice(38, 44)
+    own = random.normal(size=(44, 2))
+    own[rare, 1] += 12
+    own[wrong, 0] += 12
+    other = random.normal(size=(20, 2)) + np.array([12, 0])
+    views, vouched = [View(own, [other])] * 2, np.zeros(44, np.bool_)
+    at_first = assess(views, np.arange(44), np.ones(44, np.bool_), vouched).right
+    assert at_first[main].min() > 0.5 > at_first[rare].max(), "or there is nothing to test"
+    by_now = right_among_known(views, vouched)
+    assert by_now[:38].min() > 0.5 > by_now[wrong].max()
+    vouched[wrong.start] = True
+    assert right_among_known(views, vouched)[wrong].round().tolist() == [1, 0, 0, 0, 0, 0]
+    # Where too few are kept to tell, none is doubted.
+    assert right_among_known([View(own[:5], [other])] * 2, vouched[:5]).tolist() == [1] * 5

@@ -37,6 +37,7 @@ from continual_crust.selection.trust import (
     assess,
     image_view,
     network_view,
+    right_among_known,
     sample_of,
 )
 from continual_crust.strategies.augmentation import moved
@@ -233,7 +234,7 @@ class FieldCrust(ContinualCrust):
     def judged_again(
         self, pinned: Mapping[int, NDArray[np.bool_]], on_progress: OnProgress
     ) -> dict[int, NDArray[np.float32]]:
-        """By class, how likely it is by now that each image kept of it is right.
+        """By class, how likely it is by now that each image kept of it is not of another known class.
 
         `pinned` are the classes that are asked about, and which of their images a person has vouched for.
         """
@@ -252,9 +253,7 @@ class FieldCrust(ContinualCrust):
                     plain = View(looks[label][view], some)
                     project = Projection.of(plain, directions)
                     views.append(View(project(plain.own), [project(points) for points in plain.others]))
-                everyone = np.arange(len(vouched))
-                counted = np.ones(len(vouched), np.bool_)
-                found[label] = assess(views, everyone, counted, vouched, with_noise=False).right
+                found[label] = right_among_known(views, vouched)
             on_progress("looking at what is kept", number, len(pinned))
         return found
 

@@ -59,7 +59,7 @@ class Assessment:
     right: NDArray[np.float32]
     """For each image the probability that its label is right."""
     noise: NoiseEstimate | None
-    """None where there were too few images to say or all were copies of one, or nobody asked."""
+    """None where there were too few images to say or all were copies of one."""
     second: float = 0.0
     """The share of what seems right that is a kind of its own: another style of the class, or another class."""
 
@@ -109,7 +109,6 @@ def assess(
     counted: NDArray[np.bool_],
     known_right: NDArray[np.bool_],
     seed: int = 0,
-    with_noise: bool = True,
 ) -> Assessment:
     """Judge a batch of one class.
 
@@ -125,22 +124,15 @@ def assess(
         Images a person has vouched for.
     seed
         Decides the resampling.
-    with_noise
-        Whether to say how noisy the batch is, which takes most of the time.
     """
     count = len(counted)
-    if count < FEWEST or not counted.any() or not any(map(_tells_apart, views)):
+    if not counted.any() or not _can_be_told(views):
         return Assessment(np.ones(count, np.float32), None)
-    mixtures = [_Mixture(view, fitted) for view in views]
-    start = _densest_half([mixture.points for mixture in mixtures]).astype(np.float64)
-    ones = np.ones(len(fitted))
-    shares = np.full(mixtures[0].kinds, (1 - FIRST_OWN) / (mixtures[0].kinds - 1))
-    shares[0] = FIRST_OWN
-    fit, shares = _fitted(mixtures, start, ones, shares, known_right[fitted], ITERATIONS)
+    mixtures, fit, shares = _fitted_mixtures(views, fitted, known_right)
     densities = [mixture.densities() for mixture in mixtures]
     kinds = _normalized(sum(densities, np.zeros(1)), shares, known_right)
     right = kinds[:, 0].astype(np.float32)
-    if not with_noise or counted.sum() < FEWEST:
+    if counted.sum() < FEWEST:
         return Assessment(right, None)
     # By its looks alone: a network has learned the other classes' remembered images, and new ones look less like them.
     looks, mixture = densities[-1][counted], mixtures[-1]
@@ -148,7 +140,7 @@ def assess(
         Likeness(looks[:, 1 + number] - looks[:, 0], other[:, 1 + number] - other[:, 0])
         for number, other in enumerate(map(mixture.densities, views[-1].others))
     ]
-    random = np.random.default_rng(seed)
+    random, ones = np.random.default_rng(seed), np.ones(len(fitted))
     resampled = []
     for _ in range(REFITS):
         times = random.multinomial(len(fitted), ones / len(fitted)).astype(np.float64)
@@ -158,6 +150,22 @@ def assess(
             resampled.append(about @ again / about.sum())
     second = second_cloud(views[-1].own[counted & (right >= 0.5)])
     return Assessment(right, noise_estimate(kinds[counted].mean(axis=0), resampled, likenesses, second), second)
+
+
+def right_among_known(views: Sequence[View], known_right: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """How likely each image is of its own class rather than of another class that is known.
+
+    Images that are like no known class are not doubted for that. The few that are kept of a class say less about what
+    the class can look like than the whole batch did when it was judged.
+    """
+    count = len(known_right)
+    if not _can_be_told(views):
+        return np.ones(count, np.float32)
+    mixtures, _, shares = _fitted_mixtures(views, np.arange(count), known_right)
+    densities = sum((mixture.densities() for mixture in mixtures), np.zeros(1))
+    kinds = np.maximum(_normalized(densities, shares, known_right), np.finfo(np.float64).tiny)
+    own: NDArray[np.float32] = (kinds[:, 0] / kinds[:, :-1].sum(axis=1)).astype(np.float32)
+    return own
 
 
 def second_cloud(points: Points) -> float:
@@ -193,6 +201,11 @@ def image_view(images: Tensor) -> Points:
         pixels = functional.interpolate(pixels, size, mode="area")
     view: Points = pixels.flatten(1).double().cpu().numpy()
     return view
+
+
+def _can_be_told(views: Sequence[View]) -> bool:
+    """Whether there are images enough, and different ones."""
+    return len(views[0].own) >= FEWEST and any(map(_tells_apart, views))
 
 
 def _tells_apart(view: View) -> bool:
@@ -239,6 +252,18 @@ class _Mixture:
         mean, root = self._own
         clouds = _students(points, [mean, *self._means], root)
         return np.column_stack([clouds, _gaussian(points, *self._unknown)])
+
+
+def _fitted_mixtures(
+    views: Sequence[View], fitted: NDArray[np.int64], known_right: NDArray[np.bool_]
+) -> tuple[list[_Mixture], Points, Points]:
+    """A mixture in each view, together with the memberships of the fitted points and the kinds' shares."""
+    mixtures = [_Mixture(view, fitted) for view in views]
+    start = _densest_half([mixture.points for mixture in mixtures]).astype(np.float64)
+    shares = np.full(mixtures[0].kinds, (1 - FIRST_OWN) / (mixtures[0].kinds - 1))
+    shares[0] = FIRST_OWN
+    fit, shares = _fitted(mixtures, start, np.ones(len(fitted)), shares, known_right[fitted], ITERATIONS)
+    return mixtures, fit, shares
 
 
 def _fitted(
