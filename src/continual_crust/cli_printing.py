@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.progress import TaskID
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from continual_crust.studies.engines import Event
     from continual_crust.studies.result import RunResult
 
 console = Console()
@@ -58,3 +62,32 @@ def print_results(results: list[RunResult]) -> None:
         measures = (share.removesuffix(" %") for share in shares)
         table.add_row(row["method"], str(row["runs"]), *measures, f"{row['seconds']:.1f}")
     console.print(table)
+
+
+def follow_runs(title: str, events: Iterable[Event], runs: int) -> tuple[Counter[str], Counter[str]]:
+    """Show how far runs have come until all are over; counts how they ended, and what was wrong with those that failed.
+
+    Each problem is printed when it first occurs.
+    """
+    from continual_crust.progress import progress_bar
+
+    outcomes: Counter[str] = Counter()
+    problems: Counter[str] = Counter()
+    with progress_bar(console) as bar:
+        overall = bar.add_task(title, total=runs)
+        under_way: dict[str, TaskID] = {}
+        for event in events:
+            if event.kind == "experience":
+                if event.run not in under_way:
+                    under_way[event.run] = bar.add_task(event.run, total=event.count)
+                bar.update(under_way[event.run], completed=event.learned)
+                continue
+            if event.run in under_way:
+                bar.remove_task(under_way.pop(event.run))
+            outcomes[event.kind] += 1
+            bar.advance(overall)
+            if event.kind == "failed":
+                problems[event.problem] += 1
+                if problems[event.problem] == 1:
+                    bar.console.print(Text(f"{event.run}: {event.problem}"), soft_wrap=True)
+    return outcomes, problems

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import shlex
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import TaskID
 from rich.table import Table
 from rich.text import Text
 
-from continual_crust.cli_printing import console, counted, tell_where
+from continual_crust.cli_printing import console, counted, follow_runs, tell_where
 from continual_crust.errors import InputError
 
 if TYPE_CHECKING:
     from continual_crust.studies.config import RunConfig
-    from continual_crust.studies.engines import Engine, Event
+    from continual_crust.studies.engines import Engine
     from continual_crust.studies.folder import Runs, StudyFolder
     from continual_crust.studies.result import RunResult
     from continual_crust.studies.study import Study
@@ -135,7 +133,7 @@ def run(
     if advice is not None:
         console.print(Text(advice, "dim"), soft_wrap=True)
     place = Workplace(folder.path.resolve(), data_root and data_root.resolve(), download, device, tensorboard)
-    outcomes, problems = _follow(study.id, chosen(todo, place) if todo else (), len(todo))
+    outcomes, problems = follow_runs(study.id, chosen(todo, place) if todo else (), len(todo))
     told = f"{outcomes['done']} done now, {outcomes['skipped']} done elsewhere, {outcomes['failed']} failed."
     if outcomes[UNDER_WAY]:
         told += f" {counted(outcomes[UNDER_WAY], 'run is', 'runs are')} under way in another process."
@@ -302,35 +300,6 @@ def _engine(
         for option in given[other]:
             raise InputError(f"--{option} is for --engine {other}; leave it out or choose that engine.")
     return local_engine(workers) if name == "local" else ray_engine(**given["ray"])
-
-
-def _follow(title: str, events: Iterable[Event], runs: int) -> tuple[Counter[str], Counter[str]]:
-    """Show how far runs have come until all are over; counts how they ended, and what was wrong with those that failed.
-
-    Each problem is printed when it first occurs.
-    """
-    from continual_crust.progress import progress_bar
-
-    outcomes: Counter[str] = Counter()
-    problems: Counter[str] = Counter()
-    with progress_bar(console) as bar:
-        overall = bar.add_task(title, total=runs)
-        under_way: dict[str, TaskID] = {}
-        for event in events:
-            if event.kind == "experience":
-                if event.run not in under_way:
-                    under_way[event.run] = bar.add_task(event.run, total=event.count)
-                bar.update(under_way[event.run], completed=event.learned)
-                continue
-            if event.run in under_way:
-                bar.remove_task(under_way.pop(event.run))
-            outcomes[event.kind] += 1
-            bar.advance(overall)
-            if event.kind == "failed":
-                problems[event.problem] += 1
-                if problems[event.problem] == 1:
-                    bar.console.print(Text(f"{event.run}: {event.problem}"), soft_wrap=True)
-    return outcomes, problems
 
 
 def _shard(runs: list[RunConfig], shard: str | None) -> list[RunConfig]:

@@ -64,6 +64,14 @@ class Samples:
         """The samples that were given this label."""
         return self[self.labels == label]
 
+    def are_among(self, others: Samples) -> Tensor:
+        """Which samples are others too, by id and pixels: ids alone may begin anew in every experience."""
+        mine, theirs = (self.ids[:, None] == others.ids).nonzero(as_tuple=True)
+        same = (self.images[mine] == others.images[theirs]).flatten(1).all(dim=1)
+        found = torch.zeros(len(self), dtype=torch.bool, device=self.ids.device)
+        found[mine[same]] = True
+        return found
+
 
 def check_images(whose: str, images: Tensor) -> None:
     """Refuse images that are not bytes: everything is normalised as if they went from 0 to 255."""

@@ -282,7 +282,7 @@ class Strategy(ABC):
         parts = [new]
         for label in known:
             kept = self.memory[label]
-            parts.append(kept[~_are_among(kept, new.of_class(label))])
+            parts.append(kept[~kept.are_among(new.of_class(label))])
             self.memory[label] = kept[:0]
         return Samples.concatenate(parts) if known else new
 
@@ -351,12 +351,3 @@ class Strategy(ABC):
         yield
         self.network.synchronize()
         self.selection_seconds += time.perf_counter() - start
-
-
-def _are_among(some: Samples, others: Samples) -> Tensor:
-    """Which samples are others too, by id and pixels: ids alone may begin anew in every experience."""
-    mine, theirs = (some.ids[:, None] == others.ids).nonzero(as_tuple=True)
-    same = (some.images[mine] == others.images[theirs]).flatten(1).all(dim=1)
-    found = torch.zeros(len(some), dtype=torch.bool, device=some.ids.device)
-    found[mine[same]] = True
-    return found
