@@ -321,7 +321,7 @@ class FieldLearner:
         return ClassReport(self.labels[label], len(fresh), int(seen.kept.sum()), doubts, noise, found.second)
 
     def _look_again(self, learned: Sequence[int], on_progress: OnProgress) -> dict[Label, int]:
-        """Count the kept images of all other classes that look wrong now that more is known, and write that down.
+        """Count and record the kept images of other classes that now look more like another class that is known.
 
         They stay: a memory that lost them was cleaner in trials, but smaller, and the learner no better.
         """

@@ -95,9 +95,9 @@ class Form:
     def decoded_if_possible(
         self, paths: Sequence[Path], several: set[Path], tell: Callable[[Path, InputError], None], first: int = 0
     ) -> list[tuple[int, Bytes]]:
-        """Those of some files that are images, each with its place from `first` on; told is what is wrong with others.
+        """Decode the files that are images, each with its position, counted from `first`; `tell` hears of the others.
 
-        As many as possible at a time, since they are decoded side by side.
+        As many files as possible at a time, since they are decoded side by side.
         """
         try:
             return list(enumerate(self.decoded(paths, several), start=first))

@@ -234,7 +234,7 @@ class FieldCrust(ContinualCrust):
     def judged_again(
         self, pinned: Mapping[int, NDArray[np.bool_]], on_progress: OnProgress
     ) -> dict[int, NDArray[np.float32]]:
-        """By class, how likely it is by now that each image kept of it is not of another known class.
+        """By class, how likely each image kept of it is of that class, by now, and not of another known one.
 
         `pinned` are the classes that are asked about, and which of their images a person has vouched for.
         """
