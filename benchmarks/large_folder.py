@@ -57,7 +57,7 @@ def measured(images: int, limit: int) -> dict[str, float | int]:
         make_images(folder / "images", images)
         cache = images * SIDE * SIDE * 3 / 4 / (1 << 30)
         command = [
-            *(sys.executable, "-m", "continual_crust.cli", "learn", root + "/S", root + "/images"),
+            *(sys.executable, "-m", "continual_crust", "learn", root + "/S", root + "/images"),
             *("--cache-size", str(max(cache, 0.001)), "--device", "cpu", "-m", "1", "-n", "2"),
         ]
         start, peak = time.perf_counter(), 0

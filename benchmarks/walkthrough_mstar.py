@@ -48,7 +48,7 @@ class Walk:
         """Run a command as a person would."""
         start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(
-            [sys.executable, "-m", "continual_crust.cli", *arguments],
+            [sys.executable, "-m", "continual_crust", *arguments],
             cwd=self.folder,
             capture_output=True,
             text=True,

@@ -22,7 +22,7 @@ QUICK = ["--phase1-epochs", "1", "--phase2-epochs", "1", "--memory", "5"]
 
 def command(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "continual_crust.cli", *map(str, arguments)],
+        [sys.executable, "-m", "continual_crust", *map(str, arguments)],
         capture_output=True,
         text=True,
         cwd=cwd,
@@ -45,8 +45,8 @@ def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def test_the_version_is_told_by_either_door() -> None:
-    for module in ("continual_crust", "continual_crust.cli"):
-        told = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True)
+    for door in (["-m", "continual_crust"], ["-c", "from continual_crust.cli import main; main()"]):
+        told = subprocess.run([sys.executable, *door, "--version"], capture_output=True, text=True, check=True)
         assert told.stdout == f"continual-crust {__version__}\n"
 
 

@@ -53,7 +53,7 @@ def test_processes_end_in_the_same_bits_as_alone(tmp_path: Path, alone) -> None:
     """In a new process, as this one may have used the GPU before the service was there."""
     (tmp_path / "small.yaml").write_text(STUDY)
     options = ["--out", "out", "--workers", "6", "--device", "cuda"]
-    study = [sys.executable, "-m", "continual_crust.cli", "study", "run", "small.yaml", *options]
+    study = [sys.executable, "-m", "continual_crust", "study", "run", "small.yaml", *options]
     with mps_of_its_own() as service:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "160", **service}
         done = subprocess.run(study, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

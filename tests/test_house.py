@@ -37,12 +37,12 @@ def test_every_room_is_listed() -> None:
 def test_a_room_knows_only_those_before_it(room: str) -> None:
     later = set(ROOMS[ROOMS.index(room) + 1 :])
     for path in (PACKAGE / room).rglob("*.py"):
-        beyond = {name for name in rooms_known(path) if name in later or name.startswith("cli")}
+        beyond = {name for name in rooms_known(path) if name in later}
         assert not beyond, f"{path.relative_to(PACKAGE)} knows {', '.join(sorted(beyond))}."
 
 
 def test_what_lies_beside_the_rooms_knows_none_of_them() -> None:
-    """But for the door, which is the modules of the command line, and what is passed on from the first page."""
+    """But for what is passed on from the first page, or stands at it."""
     for path in PACKAGE.glob("*.py"):
-        if not path.name.startswith(("cli", "__")):
+        if not path.name.startswith("__"):
             assert not rooms_known(path) & set(ROOMS), path.name

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from continual_crust.cli_study import _shard
+from continual_crust.cli.study import _shard
 from continual_crust.errors import InputError
 from continual_crust.studies.folder import claimed
 from continual_crust.studies.study import run_id

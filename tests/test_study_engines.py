@@ -89,7 +89,7 @@ def test_a_killed_study_goes_on_to_the_same_end(tmp_path: Path, reference) -> No
     """SIGKILL to the whole process group at several moments, then once to the end."""
     (tmp_path / "small.yaml").write_text(SMALL)
     options = ["--out", "out", "--workers", "1", "--device", "cpu"]
-    study = [sys.executable, "-m", "continual_crust.cli", "study", "run", "small.yaml", *options]
+    study = [sys.executable, "-m", "continual_crust", "study", "run", "small.yaml", *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     killed = 0
     for seconds in (0.0, 0.1, 0.3):

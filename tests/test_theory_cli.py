@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from continual_crust import cli_report
+from continual_crust.cli import report
 from continual_crust.theory.jacobian import MEMORY
 from continual_crust.theory.learner import MOST_SAMPLES
 from field_images import command
@@ -47,7 +47,7 @@ def test_a_run_is_measured(finished: Path, tmp_path: Path, capsys: pytest.Captur
 
 
 def test_defaults_are_those_of_the_library() -> None:
-    defaults = {name: option.default for name, option in inspect.signature(cli_report.theory).parameters.items()}
+    defaults = {name: option.default for name, option in inspect.signature(report.theory).parameters.items()}
     assert (defaults["memory"] << 20, defaults["samples"]) == (MEMORY, MOST_SAMPLES)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from continual_crust.cli_printing import console, tell_where
+from continual_crust.cli.printing import console, tell_where
 from continual_crust.errors import InputError, told_if_unwritable, unknown_name
 
 FORMATS = {"html": (".html", ".htm"), "csv": (".csv",)}

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from continual_crust.cli_printing import console, counted, new_table, printable, say, warn
+from continual_crust.cli.printing import console, counted, new_table, printable, say, warn
 from continual_crust.errors import InputError, first_few, unknown_name
 from continual_crust.progress import OnProgress, unwatched
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from continual_crust.cli_printing import console, print_results, tell_where
+from continual_crust.cli.printing import console, print_results, tell_where
 
 
 def demo(

@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from continual_crust.cli_printing import console, counted, follow_runs, tell_where
+from continual_crust.cli.printing import console, counted, follow_runs, tell_where
 from continual_crust.errors import InputError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from continual_crust.cli_printing import console, counted, new_table, printable, say, warn
+from continual_crust.cli.printing import console, counted, new_table, printable, say, warn
 from continual_crust.errors import unknown_name
 
 if TYPE_CHECKING:

@@ -1,62 +1,21 @@
-"""The command line."""
+"""The command `run`: one method on one stream."""
 
 from __future__ import annotations
 
-import io
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
-from continual_crust import __version__, cli_demo, cli_learn, cli_report, cli_review, cli_state, cli_study
-from continual_crust.cli_printing import console, print_results, tell_where
-from continual_crust.errors import InputError, trouble_of_the_machine, unknown_name
-from continual_crust.process_memory import keep_freed_memory
-
-INTERRUPTED = 130
-"""What a program ends with that Ctrl-C stopped."""
-
-app = typer.Typer(
-    help="Learn new classes one after another from partly wrong data, without forgetting the old ones.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(cli_study.app, name="study")
-app.command()(cli_learn.learn)
-app.command()(cli_learn.predict)
-app.command()(cli_state.info)
-app.command()(cli_state.undo)
-app.command()(cli_state.rename)
-app.command()(cli_review.review)
-app.command()(cli_report.report)
-app.command()(cli_report.theory)
-app.command()(cli_demo.demo)
+from continual_crust.cli.printing import console, print_results, tell_where
+from continual_crust.errors import InputError, unknown_name
 
 DATA = "Data and noise"
 TRAINING = "Training (defaults: the paper's table for the data set)"
 SELECTION = "Selection of the memory"
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
-        print(f"continual-crust {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _before_any_command(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None: ...
-
-
-@app.command()
 def run(
     dataset: Annotated[str, typer.Option(help="Data set; see `continual-crust datasets`.", rich_help_panel=DATA)],
     method: Annotated[str, typer.Option(help="Method; see `continual-crust methods`.")] = "cosine_crust",
@@ -186,6 +145,7 @@ def run(
     from continual_crust.data import SOURCES, Noise, load_dataset
     from continual_crust.devices import choose_device
     from continual_crust.models import build_model
+    from continual_crust.progress import RunProgress, progress_bar
     from continual_crust.report.figures import write_run_figures
     from continual_crust.strategies import strategy_named
     from continual_crust.studies.config import RunConfig
@@ -245,7 +205,6 @@ def run(
         data = load_dataset(dataset, data_root, download=download, image_size=image_size, crop=crop)
     # What cannot be built is refused before there is a folder.
     build_model(config.model, data.image_shape, data.classes, pretrained=config.pretrained)
-    from continual_crust.progress import RunProgress, progress_bar
 
     with claimed(folder) as is_ours:
         if not is_ours:
@@ -263,30 +222,6 @@ def run(
     tell_where("written to ", folder)
 
 
-@app.command()
-def methods() -> None:
-    """List the methods, with the options that only they have and their defaults."""
-    from dataclasses import fields
-
-    from continual_crust.strategies import STRATEGIES
-
-    width = max(map(len, STRATEGIES))
-    for name, strategy in STRATEGIES.items():
-        console.print(f"[bold]{name:{width}}[/bold] {strategy.summary}", highlight=False, soft_wrap=True)
-        own = [f"{field.name}={field.default}" for field in fields(strategy.options_type)]
-        if own:
-            console.print(f"{'':{width}} [dim]--set {' '.join(own)}[/dim]", highlight=False, soft_wrap=True)
-
-
-@app.command()
-def datasets() -> None:
-    """List the data sets."""
-    from continual_crust.data import SOURCES
-
-    for name, source in SOURCES.items():
-        console.print(f"[bold]{name:13}[/bold] {source.summary}", highlight=False, soft_wrap=True)
-
-
 def _named_values(texts: list[str]) -> dict[str, str]:
     """NAME=VALUE texts as a dictionary."""
     values: dict[str, str] = {}
@@ -298,34 +233,3 @@ def _named_values(texts: list[str]) -> dict[str, str]:
             raise InputError(f"--set gives '{name}' twice; give it once.")
         values[name] = value
     return values
-
-
-def main() -> None:
-    """Run the command line; what a person can mend is told in one sentence, with exit code 2."""
-    keep_freed_memory()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Names that a terminal or a file cannot take are escaped there, as they are on standard error.
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        app()
-    except SystemExit as end:
-        if end.code == INTERRUPTED:
-            Console(stderr=True).print("stopped; repeat the command to go on.")
-        raise
-    except InputError as error:
-        _complain(str(error))
-    except Exception as error:
-        sentence = trouble_of_the_machine(error)
-        if sentence is None:
-            raise
-        _complain(sentence)
-
-
-def _complain(sentence: str) -> NoReturn:
-    # As plain text: a file name may look like markup.
-    Console(stderr=True).print(Text.assemble(("error: ", "bold red"), sentence), soft_wrap=True)
-    sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()
