@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from continual_crust.data.samples import Samples, check_images
 from continual_crust.data.stream import Experience
 from continual_crust.devices import choose_device
-from continual_crust.errors import InputError, check_types, trouble_of_the_machine
+from continual_crust.errors import InputError, trouble_of_the_machine
 from continual_crust.models import check_takes
 from continual_crust.randomness import PrivateRandomness, generator_for, seed_for
 from continual_crust.selection.coreset import Coreset
@@ -48,7 +48,7 @@ class Strategy(ABC):
     selector
         Which samples of a class to remember; the strategy's own choice if not given.
     options
-        The method's own hyper-parameters, an ``options_type``.
+        The method's own hyper-parameters: an ``options_type``, or names and values.
     seed
         Decides batches, dropout and random choices; the program's own random state is left alone.
     device
@@ -90,7 +90,7 @@ class Strategy(ABC):
             raise InputError(f"training is {training!r}; give a Training, as in Training(phase1_epochs=10).")
         self.check_training_read(vars(self.training))
         self.selector = self.default_selector if selector is None else as_config(selector)
-        self.options = self._options(options)
+        self.options = build_options(self.name, self.options_type, options)
         self.network = Network(model, choose_device(device), self.training.precision)
         self._cross_entropy = CrossEntropy(self.network)
         self.memory: dict[int, Samples] = {}
@@ -117,16 +117,6 @@ class Strategy(ABC):
                 f"method '{cls.name}' moves and mirrors the images it learns from by itself; leave out {asked[0]}, and "
                 "give its own options shift and mirror if you want others."
             )
-
-    def _options(self, given: Any) -> Any:
-        if given is None or isinstance(given, Mapping):
-            return build_options(self.name, self.options_type, given or {})
-        if not isinstance(given, self.options_type):
-            raise InputError(
-                f"options are a {type(given).__name__}; give '{self.name}' a {self.options_type.__name__} or a dict."
-            )
-        check_types(given)
-        return given
 
     def state(self) -> dict[str, Any]:
         """Everything this learner is, as tensors and plain values: what goes on from it goes on bit for bit."""

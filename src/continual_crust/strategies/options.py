@@ -15,8 +15,19 @@ class NoOptions:
     """For methods that have none."""
 
 
-def build_options(method: str, options_type: type, given: Mapping[str, Any]) -> Any:
-    """Make a method's options from names and values; values may be text, as on a command line."""
+def build_options(method: str, options_type: type, given: Any = None) -> Any:
+    """A method's options from what was given: the options themselves, names and values, or nothing.
+
+    Values may be text, as on a command line.
+    """
+    options = _named(method, options_type, given or {}) if given is None or isinstance(given, Mapping) else given
+    if not isinstance(options, options_type):
+        raise InputError(f"options are a {type(given).__name__}; give '{method}' a {options_type.__name__} or a dict.")
+    check_types(options)
+    return options
+
+
+def _named(method: str, options_type: type, given: Mapping[str, Any]) -> Any:
     known = {field.name: field for field in fields(options_type)}
     values = {}
     for name, value in given.items():
@@ -25,9 +36,7 @@ def build_options(method: str, options_type: type, given: Mapping[str, Any]) -> 
                 raise InputError(f"method '{method}' has no options of its own; leave out '{name}'.")
             raise unknown_name(f"{method} option", name, known)
         values[name] = _converted(method, name, value, type(known[name].default))
-    options = options_type(**values)
-    check_types(options)
-    return options
+    return options_type(**values)
 
 
 def _converted(method: str, name: str, value: Any, wanted: type) -> Any:
