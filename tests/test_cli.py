@@ -134,6 +134,9 @@ def test_the_demo_ends_in_a_page(tmp_path: Path) -> None:
         (["--dataset", "digits", "--method", "crust", "--clusters", "9"], "'crust' does not read clusters"),
         (["--dataset", "digits", "--min-cluster", "nan"], "min_cluster is nan"),
         (["--dataset", "digits", "--pretrained"], "simple_cnn has no pretrained weights"),
+        # These two are found out by the first step of training.
+        (["--dataset", "digits", "--model", "resnet18", "--batch-size", "1"], "batches of one sample"),
+        (["--dataset", "digits", "--shift", "0.01"], "less than half a pixel"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: list[str], sentence: str, refusal: Refusal) -> None:

@@ -19,6 +19,7 @@ from continual_crust.evaluation import average_accuracy, forgetting
 from continual_crust.strategies import Training
 from continual_crust.studies.config import RunConfig
 from continual_crust.studies.defaults import Defaults, defaults_for
+from continual_crust.studies.folder import claimed
 from continual_crust.studies.result import RunResult
 from continual_crust.studies.run import (
     CHECKPOINT,
@@ -29,6 +30,7 @@ from continual_crust.studies.run import (
     prepare_folder,
     read_config,
     save_learner,
+    untouched_if_refused,
 )
 from continual_crust.studies.study import METHOD_REVISIONS
 from continual_crust.tensor_tree import pack_tree, unpack_tree
@@ -165,6 +167,29 @@ def test_an_earlier_result_is_not_overwritten_unasked(finished, tmp_path: Path) 
         prepare_folder(tmp_path, QUICK, overwrite=False)
     prepare_folder(tmp_path, QUICK, overwrite=True)
     assert not (tmp_path / "result.json").exists()
+
+
+def test_a_refused_run_leaves_the_folder_as_it_was(finished, tmp_path: Path) -> None:
+    def refuse(config: RunConfig, learned: bool) -> None:
+        with claimed(tmp_path), untouched_if_refused(tmp_path):
+            prepare_folder(tmp_path, config, overwrite=True)
+            if learned:
+                (tmp_path / CHECKPOINT).write_bytes(b"one experience")
+            raise InputError("refused")
+
+    def files_after(config: RunConfig, learned: bool = False) -> dict[str, bytes]:
+        with pytest.raises(InputError, match="refused"):
+            refuse(config, learned)
+        return {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    assert files_after(QUICK) == {}
+    prepare_folder(tmp_path, QUICK, overwrite=False)
+    finished.result.write(tmp_path / "result.json")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()} | {"lock": b""}
+    assert files_after(replace(QUICK, seed=8)) == before
+    after = files_after(replace(QUICK, seed=8), learned=True)
+    assert set(after) == {"config.yaml", CHECKPOINT, "lock"}
+    assert b"seed: 8" in after["config.yaml"]
 
 
 def test_a_stopped_run_is_not_given_up_unasked(tmp_path: Path) -> None:

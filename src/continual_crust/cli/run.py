@@ -157,6 +157,7 @@ def run(
         execute,
         prepare_folder,
         save_learner,
+        untouched_if_refused,
     )
     from continual_crust.studies.study import check_settings_read
 
@@ -209,9 +210,9 @@ def run(
     with claimed(folder) as is_ours:
         if not is_ours:
             raise InputError(f"another process is at work in {folder}; wait for it or choose another --out.")
-        prepare_folder(folder, config, overwrite)
         checkpoint = folder / CHECKPOINT
-        with progress_bar(console) as bar:
+        with untouched_if_refused(folder), progress_bar(console) as bar:
+            prepare_folder(folder, config, overwrite)
             progress = RunProgress(bar, config.training.epochs)
             finished = execute(config, data, where, progress.epoch, progress.experience, checkpoint=checkpoint)
         write_run_figures(finished, folder / "figures")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,8 +96,10 @@ class StudyFolder(Runs):
 def claimed(folder: Path) -> Iterator[bool]:
     """Try to be the only process that works on a run; yields whether that succeeded.
 
-    The operating system holds the claim, so it ends with the process, however that ends.
+    The operating system holds the claim, so it ends with the process, however that ends. Folders that were made for it
+    and in which nothing came to lie go again.
     """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(folder / "lock", blocking=False)
@@ -112,4 +114,9 @@ def claimed(folder: Path) -> Iterator[bool]:
             unfinished.unlink()
         yield True
     finally:
+        with suppress(OSError):
+            if [path.name for path in folder.iterdir()] == ["lock"]:
+                (folder / "lock").unlink()
+                for path in made:
+                    path.rmdir()
         lock.release()

@@ -258,6 +258,25 @@ def prepare_folder(folder: Path, config: RunConfig, overwrite: bool) -> None:
         write_config(folder, config)
 
 
+@contextmanager
+def untouched_if_refused(folder: Path) -> Iterator[None]:
+    """Whatever is raised inside before an experience is learned leaves configuration and result in a folder as before.
+
+    What is learned by then stays, to go on from.
+    """
+    before = {path: path.read_bytes() for path in (folder / CONFIG, folder / "result.json") if path.is_file()}
+    try:
+        yield
+    except Exception:
+        if not (folder / CHECKPOINT).exists():
+            for path in (folder / CONFIG, folder / "result.json"):
+                if path in before:
+                    write_atomically(path, before[path])
+                else:
+                    path.unlink(missing_ok=True)
+        raise
+
+
 def _holds(folder: Path, config: RunConfig) -> bool:
     """Whether a folder is that of this very run."""
     try:
