@@ -95,7 +95,7 @@ def unpack(content: bytes) -> dict[str, Tensor]:
         if end - start != math.prod(shape) * dtype.itemsize:
             raise NotATensorFile(f"'{name}' has another size than its shape says")
         # A copy, because the buffer may be read-only and need not be aligned.
-        empty = torch.zeros(shape, dtype=dtype)
+        empty = torch.zeros(shape, dtype=dtype, device="cpu")
         tensors[name] = torch.from_numpy(body[start:end].copy()).view(dtype).reshape(shape) if end > start else empty
         filled = end
     if filled != len(body):

@@ -91,7 +91,7 @@ class Corrupted:
 def corrupt(images: Tensor, labels: Tensor, classes: int, noise: Noise, generator: torch.Generator) -> Corrupted:
     """Apply noise to a random share of a training set, leaving the arguments as they are."""
     hit = _draw_share(len(labels), noise.level, generator)
-    nothing = torch.zeros(len(labels), dtype=torch.bool)
+    nothing = torch.zeros_like(hit)
     if noise.kind.is_about_labels:
         flipped = _flip(labels, hit, classes, noise.kind, generator)
         return Corrupted(images, flipped, flipped=hit, perturbed=nothing)
@@ -107,8 +107,8 @@ def corrupt(images: Tensor, labels: Tensor, classes: int, noise: Noise, generato
 
 def _draw_share(count: int, share: float, generator: torch.Generator) -> Tensor:
     """A mask over `count` samples that holds for exactly the nearest whole number to the share."""
-    mask = torch.zeros(count, dtype=torch.bool)
-    mask[torch.randperm(count, generator=generator)[: round(share * count)]] = True
+    mask = torch.zeros(count, dtype=torch.bool, device=generator.device)
+    mask[torch.randperm(count, generator=generator, device=generator.device)[: round(share * count)]] = True
     return mask
 
 
@@ -119,17 +119,19 @@ def _flip(labels: Tensor, hit: Tensor, classes: int, kind: NoiseKind, generator:
         offset = torch.ones_like(labels)
     else:
         # An offset of 1 to classes - 1 reaches every other class with equal probability and never the same one.
-        offset = torch.randint(1, classes, (len(labels),), generator=generator)
+        offset = torch.randint(1, classes, (len(labels),), generator=generator, device=generator.device)
     return torch.where(hit, (labels + offset) % classes, labels)
 
 
 def _salt_and_pepper(image: Tensor, generator: torch.Generator) -> Tensor:
     _, height, width = image.shape
-    touched = torch.rand(height, width, dtype=torch.float32, generator=generator) < PERTURBED_PIXELS
-    grain = torch.randint(0, 2, (height, width), generator=generator) * 255.0
+    touched = (
+        torch.rand(height, width, dtype=torch.float32, generator=generator, device=generator.device) < PERTURBED_PIXELS
+    )
+    grain = torch.randint(0, 2, (height, width), generator=generator, device=generator.device) * 255.0
     blended = (1 - BLEND) * image.float() + BLEND * grain
     return torch.where(touched, blended, image.float()).round().to(torch.uint8)
 
 
 def _uniform(image: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randint(0, 256, image.shape, generator=generator, dtype=torch.uint8)
+    return torch.randint(0, 256, image.shape, generator=generator, device=generator.device, dtype=torch.uint8)

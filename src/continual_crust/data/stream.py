@@ -83,7 +83,7 @@ class Stream:
                 f"first_classes is {first_classes}, and '{dataset.name}' has {dataset.classes} classes; give fewer."
             )
         self.dataset = dataset
-        order = torch.randperm(dataset.classes, generator=generator_for(seed, "order")).tolist()
+        order = torch.randperm(dataset.classes, generator=generator_for(seed, "order"), device="cpu").tolist()
         self.groups: tuple[tuple[int, ...], ...] = (
             tuple(order[:first_classes]),
             *(
@@ -100,7 +100,7 @@ class Stream:
         )
         self._images, self._labels = given.images, given.labels
         # Sources deliver images sorted by class, so a position would betray the true label. Ids are drawn instead.
-        self._ids = torch.randperm(len(given.labels), generator=generator_for(seed, "ids"))
+        self._ids = torch.randperm(len(given.labels), generator=generator_for(seed, "ids"), device="cpu")
         position = torch.argsort(self._ids)
         self.truth = Truth(
             labels=dataset.train_labels[position],
@@ -146,4 +146,4 @@ class Stream:
 
 
 def _among(labels: Tensor, classes: tuple[int, ...]) -> Tensor:
-    return torch.isin(labels, torch.tensor(classes)).nonzero().flatten()
+    return torch.isin(labels, torch.tensor(classes, device=labels.device)).nonzero().flatten()

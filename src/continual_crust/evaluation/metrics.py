@@ -31,7 +31,7 @@ def accuracies(learner: Predicts, stream: Stream) -> list[float]:
 def _accuracy(learner: Predicts, images: Tensor, labels: Tensor) -> float:
     if not len(labels):
         return float("nan")
-    predicted = torch.as_tensor(learner.predict(images)).cpu()
+    predicted = torch.as_tensor(learner.predict(images), device="cpu")
     if predicted.shape != labels.shape:  # a column, or scores, would be compared with every label
         raise InputError(f"predictions have shape {tuple(predicted.shape)}; give one class for each of {len(labels)}.")
     return float((predicted == labels).double().mean())
@@ -67,4 +67,6 @@ def purity_per_class(memory: Mapping[int, Samples], truth: Truth) -> dict[int, f
 
 def mean_purity(per_class: Mapping[int, float]) -> float | None:
     """Purity averaged over classes; None where nothing is remembered."""
-    return float(torch.tensor(list(per_class.values()), dtype=torch.float64).mean()) if per_class else None
+    return (
+        float(torch.tensor(list(per_class.values()), dtype=torch.float64, device="cpu").mean()) if per_class else None
+    )

@@ -77,7 +77,7 @@ def _works(device: torch.device) -> bool:
     """Beside PyTorch's layers, on images of several tiles."""
     random = torch.Generator().manual_seed(0)
     shapes = (2, 80, 9, 9), (20, 80, 1, 1), (20,), (80, 20, 1, 1), (80,)
-    images, *layers = (torch.randn(shape, generator=random).to(device) for shape in shapes)
+    images, *layers = (torch.randn(shape, generator=random, device="cpu").to(device) for shape in shapes)
     images = images.contiguous(memory_format=torch.channels_last).requires_grad_()
     # Whoever asks may be in the middle of a step in low precision, or want no gradients.
     with torch.cuda.device(device), torch.autocast(device.type, enabled=False), torch.enable_grad():

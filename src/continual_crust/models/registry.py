@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import nn
 
 from continual_crust.errors import unknown_name
@@ -38,5 +39,5 @@ def build_model(
     """
     if name not in MODELS:
         raise unknown_name("model", name, MODELS)
-    with seeded_globally(seed):
+    with seeded_globally(seed), torch.device("cpu"):  # only there the generator that is seeded decides
         return MODELS[name](image_shape, classes, pretrained)

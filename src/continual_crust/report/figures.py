@@ -223,7 +223,7 @@ def sample_sheet(dataset: Dataset) -> Figure:
     for label in range(dataset.classes):
         own = (dataset.train_labels == label).nonzero().flatten()
         rows.append(dataset.train_images[own[evenly(len(own), SAMPLES_PER_CLASS)]])
-    picture = mosaic(rows, [torch.ones(len(row), dtype=torch.bool) for row in rows])
+    picture = mosaic(rows, [torch.ones(len(row), dtype=torch.bool, device=row.device) for row in rows])
     height, width = picture.shape[:2]
     figure = Figure(figsize=(7.5, 6 * height / width + 0.5))
     axes = figure.add_axes((0.2, 0.02, 0.79, 0.9))

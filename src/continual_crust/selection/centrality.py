@@ -72,7 +72,7 @@ def centrality(
         totals, farthest = total_distances(points)
         compared = count
     else:
-        drawn = torch.randint(count, (references,), generator=generator_or_fixed(generator))
+        drawn = torch.randint(count, (references,), generator=generator_or_fixed(generator), device="cpu")
         totals, farthest = total_distances(points, points[drawn.to(device)])
         compared = references
     indices = torch.argsort(_rounded(totals, resolution * compared * farthest), stable=True)[:size]

@@ -129,7 +129,7 @@ def _class_distances(features: Tensor, logits: Tensor, labels: Tensor) -> Tensor
     Infinite for classes without samples, and zero for the given class of its only sample.
     """
     points = prepared(functional.normalize(features.float(), dim=1))
-    result = torch.full(logits.shape, math.inf, dtype=torch.float64)
+    result = torch.full(logits.shape, math.inf, dtype=torch.float64, device="cpu")
     present = labels.unique().tolist()
     if len(present) == 1:
         raise InputError(f"all labels are {present[0]}; from features a label can only be doubted for another class's.")
@@ -138,8 +138,8 @@ def _class_distances(features: Tensor, logits: Tensor, labels: Tensor) -> Tensor
         # The weights play no part in this space of gradients.
         gradients = last_layer_gradients(features[members], logits[members], labels[members], logits.new_zeros(0))
         trusted = members[centrality(gradients, max(2, math.ceil(CORE_SHARE * len(members)))).indices]
-        column = torch.full((len(labels),), -1)
-        column[trusted] = torch.arange(len(trusted))
+        column = torch.full_like(labels, -1)
+        column[trusted] = torch.arange(len(trusted), device=trusted.device)
         core = points[trusted]
         for rows in blocks(len(points), len(trusted)):
             far = distances(points[rows], core)
@@ -173,7 +173,7 @@ def _tensor(values: Numbers, name: str, wanted: str) -> Tensor:
         if not isinstance(values, Tensor | list | tuple):
             # PyTorch takes no tables of pandas and no arrays that lie backwards, and warns of what it may not change.
             values = np.require(values, requirements=["C", "W"])
-        tensor = torch.as_tensor(values).detach().cpu()
+        tensor = torch.as_tensor(values, device="cpu").detach()
         return tensor if tensor.layout == torch.strided else tensor.to_dense()
     except (TypeError, ValueError):  # text, objects, rows of different lengths
         kind = getattr(values, "dtype", type(values).__name__)

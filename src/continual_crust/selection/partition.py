@@ -42,17 +42,19 @@ def partitioned_medoids(
     """
     part = max(part, 2 * size)
     device = device_of(points)
-    candidates = torch.randperm(len(points), generator=generator).to(device)
+    candidates = torch.randperm(len(points), generator=generator, device="cpu").to(device)
     clients = None
     while True:
         groups = candidates.tensor_split(-(-len(candidates) // part))
         picks, gains = zip(*(_medoids(points, group, clients, size) for group in groups), strict=True)
         if len(groups) == 1:
             return picks[0], gains[0] * (len(points) / len(candidates if clients is None else clients))
-        candidates = torch.cat(picks)[torch.randperm(sum(map(len, picks)), generator=generator).to(device)]
+        candidates = torch.cat(picks)[
+            torch.randperm(sum(map(len, picks)), generator=generator, device="cpu").to(device)
+        ]
         # The fewer candidates are left in a group, the more clients fit into the same memory.
         room = part**2 // min(part, len(candidates))
-        clients = torch.randperm(len(points), generator=generator)[:room].to(device)
+        clients = torch.randperm(len(points), generator=generator, device="cpu")[:room].to(device)
 
 
 def _medoids(points: Points, group: Tensor, clients: Tensor | None, size: int) -> tuple[Tensor, Tensor]:

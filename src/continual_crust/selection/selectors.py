@@ -112,19 +112,19 @@ def _herding(config: SelectorConfig, candidates: Candidates, size: int, generato
 
 def _random(config: SelectorConfig, candidates: Candidates, size: int, generator: torch.Generator) -> Coreset:
     size = checked_size(size, candidates.labels)
-    return _unweighted(torch.randperm(len(candidates), generator=generator)[:size], candidates)
+    return _unweighted(torch.randperm(len(candidates), generator=generator, device="cpu")[:size], candidates)
 
 
 def _reservoir(config: SelectorConfig, candidates: Candidates, size: int, generator: torch.Generator) -> Coreset:
     """Vitter's algorithm R over the samples in their order: uniform too, but able to run on an endless stream."""
     size = checked_size(size, candidates.labels)
     held = list(range(size))
-    draws = torch.rand(len(candidates), dtype=torch.float32, generator=generator).tolist()
+    draws = torch.rand(len(candidates), dtype=torch.float32, generator=generator, device="cpu").tolist()
     for position in range(size, len(candidates)):
         place = int(draws[position] * (position + 1))
         if place < size:
             held[place] = position
-    return _unweighted(torch.tensor(held, dtype=torch.int64), candidates)
+    return _unweighted(torch.tensor(held, dtype=torch.int64, device="cpu"), candidates)
 
 
 def _unweighted(indices: Tensor, candidates: Candidates) -> Coreset:

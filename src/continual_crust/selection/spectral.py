@@ -166,7 +166,8 @@ def _leading_eigenvectors(
         # So few points that all directions can be taken at once.
         block = torch.eye(count, dtype=like.dtype, device=like.device)
     else:
-        start = torch.randn(count, width, dtype=like.dtype, generator=torch.Generator().manual_seed(0))
+        random = torch.Generator().manual_seed(0)
+        start = torch.randn(count, width, dtype=like.dtype, generator=random, device="cpu")
         block = torch.linalg.qr(start.to(like.device)).Q
     basis = images = block[:, :0]
     while True:
@@ -225,7 +226,7 @@ def _nearest_centres(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor, T
 
 def _spread_centres(points: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
     """k-means++ for all starts: each further centre is drawn in proportion to its squared distance to those before."""
-    draws = torch.rand(clusters, RESTARTS, dtype=torch.float32, generator=generator).to(points)
+    draws = torch.rand(clusters, RESTARTS, dtype=torch.float32, generator=generator, device="cpu").to(points)
     latest = points[(draws[0] * len(points)).long().clamp_(max=len(points) - 1)]
     centres = [latest]
     squares = torch.full((RESTARTS, len(points)), torch.inf, device=points.device, dtype=points.dtype)

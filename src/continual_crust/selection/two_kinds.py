@@ -31,7 +31,7 @@ def upper_kind(numbers: Tensor) -> Tensor:
         return torch.ones_like(values)
     values = (values - values.mean()) / spread
     upper = (values > values.median()).double()
-    means = torch.zeros(2)
+    means = values.new_zeros(2)
     for _ in range(ITERATIONS):
         memberships = torch.stack([1 - upper, upper])
         totals = memberships.sum(dim=1).clamp(min=1e-9)

@@ -31,7 +31,7 @@ def moved(samples: Samples, most: float, mirror: bool, generator: torch.Generato
     count, (height, width) = len(images), images.shape[-2:]
     rows, columns = (_places(size, round(most * size), count, generator) for size in (height, width))
     if mirror:
-        mirrored = torch.rand(count, 1, dtype=torch.float32, generator=generator) < 0.5
+        mirrored = torch.rand(count, 1, dtype=torch.float32, generator=generator, device=generator.device) < 0.5
         columns = torch.where(mirrored, columns.flip(1), columns)
     rows, columns = rows.to(images.device), columns.to(images.device)
     pixels = torch.empty_like(images, memory_format=torch.contiguous_format)
@@ -59,9 +59,11 @@ def mixed(samples: Samples, generator: torch.Generator) -> Samples:
         CPU generator, so that every device sees the same images.
     """
     count, device = len(samples), samples.images.device
-    others = samples[torch.randperm(count, generator=generator).to(device)]
-    part = 0.5 + torch.rand(count, dtype=torch.float32, generator=generator) / 2
-    keeps_label = (torch.rand(count, dtype=torch.float32, generator=generator) < part).to(device)
+    others = samples[torch.randperm(count, generator=generator, device=generator.device).to(device)]
+    part = 0.5 + torch.rand(count, dtype=torch.float32, generator=generator, device=generator.device) / 2
+    keeps_label = (torch.rand(count, dtype=torch.float32, generator=generator, device=generator.device) < part).to(
+        device
+    )
     part = part.to(device).view(-1, 1, 1, 1)
     images = samples.images * part + others.images * (1 - part)
     labels = torch.where(keeps_label, samples.labels, others.labels)
@@ -70,5 +72,5 @@ def mixed(samples: Samples, generator: torch.Generator) -> Samples:
 
 def _places(size: int, most: int, count: int, generator: torch.Generator) -> Tensor:
     """Where each row (or column) of each image comes from."""
-    moves = torch.randint(-most, most + 1, (count, 1), generator=generator)
-    return (torch.arange(size) + moves).clamp(0, size - 1)
+    moves = torch.randint(-most, most + 1, (count, 1), generator=generator, device=generator.device)
+    return (torch.arange(size, device=moves.device) + moves).clamp(0, size - 1)

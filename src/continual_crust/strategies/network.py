@@ -63,13 +63,14 @@ class Network:
         """Fix mean and spread of each channel, once."""
         if self.mean is not None or not len(images):
             return
-        count, total, squares = 0, 0.0, 0.0
+        count, total = 0, torch.zeros((), dtype=torch.float64, device=self.device)
+        squares = total
         for part in images.split(self._chunk(images)):
             values = part.to(self.device).double().transpose(0, 1).flatten(1)
             count += values.shape[1]
             total, squares = total + values.sum(dim=1), squares + values.square().sum(dim=1)
-        mean = torch.as_tensor(total / count)
-        std = torch.as_tensor(squares / count - mean.square()).clamp(min=0).sqrt()
+        mean = total / count
+        std = (squares / count - mean.square()).clamp(min=0).sqrt()
         std[std < 1] = 1  # a constant channel: nothing to scale
         self.mean, self.std = (value.float().view(1, -1, 1, 1) for value in (mean, std))
 

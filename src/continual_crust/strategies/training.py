@@ -192,7 +192,9 @@ class Phase:
     def _order(self, available: int, wanted: int) -> Tensor:
         """`wanted` positions: one random permutation after another."""
         # Drawn on the CPU, so that every device sees the same batches.
-        rounds = [torch.randperm(available, generator=self._generator) for _ in range(-(-wanted // available))]
+        rounds = [
+            torch.randperm(available, generator=self._generator, device="cpu") for _ in range(-(-wanted // available))
+        ]
         order = torch.cat(rounds)[:wanted]
         if self._network.device.type != "cuda":
             return order

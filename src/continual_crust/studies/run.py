@@ -81,7 +81,7 @@ def execute(
         except InputError:  # damaged, or begun otherwise: all it costs is the time to learn these experiences again
             strategy = build_strategy(config, dataset, device, observer)
     if isinstance(strategy, Told):
-        strategy.reveal(stream.truth.is_clean(torch.arange(len(stream.truth.labels))))
+        strategy.reveal(stream.truth.is_clean(torch.arange(len(stream.truth.labels), device="cpu")))
     experiences = [stream.joined()] if strategy.learns_everything_at_once else stream
     for number in range(len(progress.accuracy_matrix), len(experiences)):
         if on_experience is not None:

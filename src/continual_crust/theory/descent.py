@@ -113,7 +113,7 @@ def descend(
     if steps < 1 or not 0 < alpha <= beta:
         raise InputError(f"gradient descent needs steps ({steps}) and 0 < alpha ({alpha}) <= beta ({beta}).")
     eta = 1 / (2 * beta**2)
-    ones = torch.ones(len(inputs)) if weights is None else weights
+    ones = torch.ones(len(inputs), device=inputs.device) if weights is None else weights
     root = ones.to(parameters).sqrt().repeat_interleave(targets.shape[1])
     rows, forgiven = len(root), 1 + ROUNDING
 

@@ -206,14 +206,14 @@ def _some(samples: Samples, kept: Tensor, most: int) -> Samples:
     is_kept = torch.isin(samples.ids, kept)
     others = (~is_kept).nonzero().flatten()
     wanted = max(0, most - int(is_kept.sum()))
-    spread = others[torch.linspace(0, len(others) - 1, wanted).round().long()]
+    spread = others[torch.linspace(0, len(others) - 1, wanted, device=others.device).round().long()]
     return samples[torch.cat([is_kept.nonzero().flatten(), spread]).sort().values]
 
 
 def _positions(ids: Tensor, wanted: Tensor) -> Tensor:
     """Where each wanted id stands among the ids."""
     places = {name: place for place, name in enumerate(ids.tolist())}
-    return torch.tensor([places[name] for name in wanted.tolist()], dtype=torch.int64)
+    return torch.tensor([places[name] for name in wanted.tolist()], dtype=torch.int64, device="cpu")
 
 
 def median(values: Iterable[float | None]) -> float | None:

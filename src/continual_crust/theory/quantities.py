@@ -144,7 +144,7 @@ def measure(
         raise InputError("the coreset is empty; there is nothing to measure.")
     if margin <= 0:
         raise InputError(f"label margin {margin} is not above 0; labels of different classes must differ.")
-    noise = torch.zeros(len(inputs)) if noisy is None else noisy.double().cpu()
+    noise = torch.zeros(len(inputs), device="cpu") if noisy is None else noisy.double().cpu()
     jacobian = written_out(Jacobian(function, parameters, inputs), memory)
     stand_in = replacement(jacobian, function, parameters, inputs, coreset, memory)
     chosen, sizes, epsilon = stand_in.chosen, stand_in.sizes, stand_in.epsilon

@@ -157,7 +157,7 @@ def lanczos(matrix: Matrix, products: int, tolerance: float = TOLERANCE, seed: i
 
 def _fresh(basis: Tensor, generator: torch.Generator) -> Tensor:
     """A random unit vector orthogonal to what is there."""
-    drawn = torch.randn(basis.shape[1], generator=generator, dtype=torch.float64).to(basis.device)
+    drawn = torch.randn(basis.shape[1], generator=generator, dtype=torch.float64, device="cpu").to(basis.device)
     drawn = _orthogonal(drawn, basis)
     return drawn / float(drawn.norm())
 
@@ -169,10 +169,10 @@ def _orthogonal(vector: Tensor, basis: Tensor) -> Tensor:
 
 
 def _tridiagonal(diagonal: list[float], beside: list[float]) -> Tensor:
-    matrix = torch.zeros(len(diagonal), len(diagonal), dtype=torch.float64)
-    matrix.diagonal().copy_(torch.tensor(diagonal, dtype=torch.float64))
+    matrix = torch.zeros(len(diagonal), len(diagonal), dtype=torch.float64, device="cpu")
+    matrix.diagonal().copy_(torch.tensor(diagonal, dtype=torch.float64, device="cpu"))
     for offset in (1, -1):
-        matrix.diagonal(offset).copy_(torch.tensor(beside[: len(diagonal) - 1], dtype=torch.float64))
+        matrix.diagonal(offset).copy_(torch.tensor(beside[: len(diagonal) - 1], dtype=torch.float64, device="cpu"))
     return matrix
 
 

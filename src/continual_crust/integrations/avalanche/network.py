@@ -40,8 +40,8 @@ def positions_by_group(data: Any) -> dict[Group, list[int]]:
 
 def unseen_candidates(data: Any) -> Candidates:
     """The samples of a data set for selectors that look at nothing but their number."""
-    nothing = torch.zeros(0, 0)
-    return Candidates(nothing, nothing, torch.tensor(list(data.targets)), nothing)
+    nothing = torch.zeros(0, 0, device="cpu")
+    return Candidates(nothing, nothing, torch.tensor(list(data.targets), device="cpu"), nothing)
 
 
 def candidates_from(learner: Any, data: Any, seed: int) -> Candidates:
