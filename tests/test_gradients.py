@@ -99,8 +99,12 @@ def test_what_is_no_tensor_or_does_not_fit_is_refused(layer) -> None:
     linear, features, labels = layer
     logits = linear(features)
     for wrong in (labels.tolist(), labels.numpy()):
-        with pytest.raises(InputError, match=r"labels are of type .*; give a tensor"):
+        with pytest.raises(InputError, match=r"labels are a .*; give a tensor"):
             last_layer_gradients(features, logits, wrong, linear.weight)
+    with pytest.raises(InputError, match=r"features are a sparse tensor; give features\.to_dense"):
+        last_layer_gradients(features.to_sparse(), logits, labels, linear.weight)
+    with pytest.raises(InputError, match=r"logits are of type torch\.float8_e5m2, .*; give logits\.float"):
+        last_layer_gradients(features, logits.to(torch.float8_e5m2), labels, linear.weight)
     with pytest.raises(InputError, match=r"logits are of type torch\.int64"):
         last_layer_gradients(features, logits.long(), labels, linear.weight)
     with pytest.raises(InputError, match=r"weight is not of shape \(3, 5\)"):

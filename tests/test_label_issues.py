@@ -125,7 +125,8 @@ def test_arrays_of_any_kind_are_welcome() -> None:
     fixed = features.numpy().copy()
     fixed.flags.writeable = False
     index = list(range(7, 47))
-    for same in (backwards, labels.numpy().astype(np.uint16), labels.to(torch.uint64), pd.Series(labels, index=index)):
+    swapped, small = labels.numpy().astype(">i8"), labels.numpy().astype(np.uint16)
+    for same in (backwards, swapped, small, labels.to(torch.uint64), pd.Series(labels, index=index)):
         issues = find_label_issues(same, features=fixed, logits=pd.DataFrame(whole.numpy(), index=index))
         assert torch.equal(issues.quality, expected)
     assert torch.allclose(find_label_issues(labels, features=features, logits=whole.long()).quality, expected)
@@ -186,6 +187,8 @@ LABELS, TABLE = torch.tensor([0, 1, 1]), torch.full((3, 2), 0.5)
         ({"labels": np.array(["0", "1", "1"]), "probabilities": TABLE}, "labels are of type <U1; give whole numbers"),
         ({"labels": ["0", "1", "1"], "features": TABLE, "logits": TABLE}, "labels are of type list; give whole numb"),
         ({"labels": LABELS, "probabilities": TABLE.numpy().astype(str)}, "probabilities are of type <U32; give numb"),
+        ({"labels": LABELS, "probabilities": TABLE.to(torch.float8_e4m3fn)}, "give probabilities.float()"),
+        ({"labels": LABELS, "probabilities": TABLE.to("meta")}, "meta, which holds no numbers"),
         ({"labels": LABELS * 0, "probabilities": TABLE[:, :1]}, "two classes or more"),
         ({"labels": LABELS * 0, "features": TABLE, "logits": TABLE}, "all labels are 0"),
         ({"labels": LABELS, "probabilities": TABLE, "threshold": 1.5}, "threshold is 1.5"),

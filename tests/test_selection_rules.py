@@ -209,6 +209,10 @@ def test_what_is_no_tensor_of_real_numbers_or_no_size_is_refused(rule) -> None:
         rule(points.to(torch.complex64), 2)
     with pytest.raises(InputError, match=r"sparse tensor; give points\.to_dense\(\)"):
         rule(points.to_sparse(), 2)
+    with pytest.raises(InputError, match=r"of type torch\.float8_e4m3fn, which .*; give points\.float\(\)"):
+        rule(points.to(torch.float8_e4m3fn), 2)
+    with pytest.raises(InputError, match="meta, which holds no numbers"):
+        rule(points.to("meta"), 2)
     for size in (2.5, "3"):
         with pytest.raises(InputError, match="give a whole number"):
             rule(points, size)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from continual_crust.errors import InputError, unknown_name
-from continual_crust.selection.points import FactoredPoints, Points
+from continual_crust.selection.points import FactoredPoints, Points, check_tensor
 
 
 class GradientSpace(str, Enum):
@@ -86,10 +86,7 @@ def last_layer_gradients(
 def _checked_labels(features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
     """Refuse what belongs to different samples, as some of it would multiply without complaint; labels in int64."""
     for name, given in (("features", features), ("logits", logits), ("labels", labels)):
-        if not isinstance(given, Tensor):
-            raise InputError(
-                f"{name} are of type {type(given).__name__}; give a tensor, as torch.as_tensor({name}) makes it."
-            )
+        check_tensor(given, name)
     if not logits.is_floating_point():
         raise InputError(f"logits are of type {logits.dtype}; give what leaves the last layer, or logits.float().")
     if features.ndim != 2 or logits.ndim != 2 or labels.ndim != 1 or labels.is_floating_point():

@@ -21,7 +21,7 @@ from torch.nn import functional
 from continual_crust.errors import InputError, is_number
 from continual_crust.selection.centrality import centrality
 from continual_crust.selection.gradients import last_layer_gradients
-from continual_crust.selection.points import blocks, distances, prepared
+from continual_crust.selection.points import blocks, check_tensor, distances, prepared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -173,11 +173,14 @@ def _tensor(values: Numbers, name: str, wanted: str) -> Tensor:
         if not isinstance(values, Tensor | list | tuple):
             # PyTorch takes no tables of pandas and no arrays that lie backwards, and warns of what it may not change.
             values = np.require(values, requirements=["C", "W"])
-        tensor = torch.as_tensor(values, device="cpu").detach()
-        return tensor if tensor.layout == torch.strided else tensor.to_dense()
+            values = values.astype(values.dtype.newbyteorder("="), copy=False)  # nor bytes in another machine's order
+        tensor = values if isinstance(values, Tensor) else torch.as_tensor(values, device="cpu")
     except (TypeError, ValueError):  # text, objects, rows of different lengths
         kind = getattr(values, "dtype", type(values).__name__)
         raise InputError(f"{name} are of type {kind}; give {wanted}.") from None
+    tensor = tensor if tensor.layout == torch.strided else tensor.to_dense()
+    check_tensor(tensor, name)
+    return tensor.detach().cpu()
 
 
 def _checked(values: Numbers, name: str, labels: Tensor) -> Tensor:

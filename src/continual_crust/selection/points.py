@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -49,14 +49,25 @@ class FactoredPoints:
 Points: TypeAlias = Tensor | FactoredPoints
 
 
+def check_tensor(given: Any, name: str) -> None:
+    """Refuse what is no tensor, or one of a kind that PyTorch hardly computes with."""
+    if not isinstance(given, Tensor):
+        raise InputError(f"{name} are a {type(given).__name__}; give a tensor, as torch.as_tensor({name}) makes it.")
+    if given.layout != torch.strided:
+        raise InputError(f"{name} are a sparse tensor; give {name}.to_dense().")
+    if given.is_meta:
+        raise InputError(f"{name} lie on the device meta, which holds no numbers; make them on another device.")
+    if given.is_quantized:
+        raise InputError(f"{name} are quantized; give {name}.dequantize().")
+    if given.is_floating_point() and given.element_size() == 1:
+        raise InputError(f"{name} are of type {given.dtype}, which cannot be computed with; give {name}.float().")
+
+
 def checked(points: Points) -> Points:
     """The same points; refuses all but tensors of finite real numbers with a row for each point."""
     parts = (points.left, points.right) if isinstance(points, FactoredPoints) else (points,)
     for part in parts:
-        if not isinstance(part, Tensor):
-            raise InputError(f"points are a {type(part).__name__}; give a tensor, as torch.as_tensor(points) makes it.")
-        if part.layout != torch.strided:
-            raise InputError("points are a sparse tensor; give points.to_dense().")
+        check_tensor(part, "points")
         if part.is_complex():
             raise InputError("points are complex numbers; give real ones.")
         if part.ndim != 2:
