@@ -54,6 +54,8 @@ def test_digits_for_training_are_not_for_testing() -> None:
 def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(InputError, match="no data set 'minst'; did you mean 'mnist'"):
         load_dataset("minst")
+    with pytest.raises(InputError, match="no data set '3'; known"):
+        load_dataset(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "digits"])

@@ -35,6 +35,12 @@ def test_any_learner_that_predicts_can_be_measured(few_digits: Dataset) -> None:
         accuracies(Own((1,)), stream)
 
 
+def test_what_cannot_predict_is_refused(few_digits: Dataset) -> None:
+    stream = Stream(few_digits, "label:0.5", seed=1)
+    with pytest.raises(InputError, match="a Stream cannot predict; give a learner, and then the stream"):
+        accuracies(stream, Own(()))  # type: ignore[arg-type]
+
+
 def test_forgetting_is_over_all_pairs_and_not_first_minus_last() -> None:
     matrix = [[0.9, 0.1, 0.0], [0.5, 0.8, 0.2], [0.7, 0.2, 0.6]]
     assert forgetting(matrix) == pytest.approx(((0.9 - 0.5) + (0.9 - 0.7) + (0.8 - 0.2)) / 3)

@@ -189,6 +189,9 @@ def test_pretrained_filters_respond_to_grey_as_to_equal_colours() -> None:
     [
         (lambda: build_model("resnet81", (1, 28, 28), 2), "did you mean 'resnet18'"),
         (lambda: build_model("simple_cnn", (1, 5, 28), 2), "6x6 pixels or more, not 5x28"),
+        (lambda: build_model("simple_cnn", (28, 28), 2), r"shape \(28, 28\) and 2 classes cannot be built"),
+        (lambda: build_model("simple_cnn", (1, 28, 28), 0), "and 0 classes cannot be built; give channels, height"),
+        (lambda: build_model("simple_cnn", (1, 28, 28), 2.5), "and 2.5 classes cannot be built"),
         (lambda: build_model("simple_cnn", (1, 28, 28), 2, pretrained=True), "no pretrained weights"),
         (lambda: build_model("resnet18", (3, 32, 32), 2, pretrained=True), "above 64 pixels"),
     ],

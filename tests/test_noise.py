@@ -165,5 +165,7 @@ def test_a_kind_of_noise_may_be_a_plain_name() -> None:
     assert str(Noise("none")) == "none"  # type: ignore[arg-type]
     with pytest.raises(InputError, match="did you mean 'label'"):
         Noise("lable", 0.5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"noise is 0\.3; write its kind and its level"):
+        Noise.parse(0.3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"noise level is '0.5'; give the share"):
         Noise("label", "0.5")  # type: ignore[arg-type]

@@ -103,11 +103,11 @@ def check_types(settings: Any) -> None:
         raise InputError(f"{told_name(entry.name)} is {value!r}; give {KINDS[wanted]}.")
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> InputError:
     """Build the error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)
     if not names:
         return InputError(f"there is no {kind} '{name}', as there is none at all; leave it out.")
-    near = get_close_matches(name, names, n=1, cutoff=0.5)
+    near = get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? Known: " if near else "known: "
     return InputError(f"there is no {kind} '{name}'; {hint}{', '.join(names)}.")

@@ -49,7 +49,7 @@ class Noise:
 
     def __post_init__(self) -> None:
         if self.kind not in list(NoiseKind):
-            raise unknown_name("noise", str(self.kind), (kind.value for kind in NoiseKind))
+            raise unknown_name("noise", self.kind, (kind.value for kind in NoiseKind))
         object.__setattr__(self, "kind", NoiseKind(self.kind))  # a plain name will do
         if not is_number(self.level):
             raise InputError(f"noise level is {self.level!r}; give the share of images to corrupt, from 0 to 1.")
@@ -61,6 +61,8 @@ class Noise:
     @classmethod
     def parse(cls, text: str) -> Noise:
         """Read ``KIND:LEVEL``, for example ``label:0.5``, or ``none``."""
+        if not isinstance(text, str):
+            raise InputError(f"noise is {text!r}; write its kind and its level, for example label:0.5.")
         name, colon, level = text.partition(":")
         if name not in {kind.value for kind in NoiseKind}:
             raise unknown_name("noise", name, (kind.value for kind in NoiseKind))

@@ -25,6 +25,10 @@ class Predicts(Protocol):
 
 def accuracies(learner: Predicts, stream: Stream) -> list[float]:
     """Accuracy on the clean test images of every experience, past, present and future."""
+    if not hasattr(learner, "predict"):
+        raise InputError(
+            f"a {type(learner).__name__} cannot predict; give a learner, and then the stream to test it on."
+        )
     return [_accuracy(learner, *stream.test(index)) for index in range(len(stream))]
 
 

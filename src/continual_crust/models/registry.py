@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 
 import torch
 from torch import nn
 
-from continual_crust.errors import unknown_name
+from continual_crust.errors import InputError, unknown_name
 from continual_crust.models.simple_cnn import simple_cnn
 from continual_crust.models.torchvision_models import efficientnet_v2_s, resnet18
 from continual_crust.randomness import seeded_globally
@@ -39,5 +40,10 @@ def build_model(
     """
     if name not in MODELS:
         raise unknown_name("model", name, MODELS)
+    if len(image_shape) != 3 or not all(isinstance(size, Integral) and size > 0 for size in (*image_shape, classes)):
+        raise InputError(
+            f"a network for images of shape {tuple(image_shape)} and {classes} classes cannot be built; give channels, "
+            "height and width, and a number of classes, all of 1 or more."
+        )
     with seeded_globally(seed), torch.device("cpu"):  # only there the generator that is seeded decides
         return MODELS[name](image_shape, classes, pretrained)

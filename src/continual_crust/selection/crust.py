@@ -109,5 +109,5 @@ def proportional_quotas(populations: list[int], size: int) -> list[int]:
 
 def _rule(name: str) -> Callable[[Points, int], Coreset]:
     if not isinstance(name, str) or name not in RULES:
-        raise unknown_name("selection rule", str(name), RULES)
+        raise unknown_name("selection rule", name, RULES)
     return RULES[name]

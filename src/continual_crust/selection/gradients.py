@@ -28,7 +28,7 @@ class GradientSpace(str, Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> NoReturn:
-        raise unknown_name("gradient space", str(value), [space.value for space in cls])
+        raise unknown_name("gradient space", value, [space.value for space in cls])
 
 
 def last_layer_gradients(

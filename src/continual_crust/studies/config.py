@@ -61,7 +61,7 @@ class RunConfig:
         if size is not None and (type(size) is not int or size < 1):
             raise InputError(f"image_size is {size!r}; give a whole number of 1 or more.")
         if not isinstance(self.model, str) or self.model not in MODELS:
-            raise unknown_name("model", str(self.model), MODELS)
+            raise unknown_name("model", self.model, MODELS)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> RunConfig:
