@@ -472,7 +472,7 @@ def test_documented_lines_run(benchmark: Any) -> None:
     lines = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[0]
     model = network()
     given = arguments(model)
-    names = {"Replay": Replay, "model": model, "optimizer": given["optimizer"], "criterion": given["criterion"]}
+    names = {"model": model, "optimizer": given["optimizer"], "criterion": given["criterion"]}
     exec(compile(lines, "docs/avalanche.md", "exec"), names)
     names["learner"].train_epochs, names["learner"].train_mb_size = 11, 64
     names["learner"].train(benchmark.train_stream[0])
