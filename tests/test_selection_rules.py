@@ -17,6 +17,7 @@ from continual_crust.selection import FactoredPoints, centrality, cosine_crust, 
 from continual_crust.selection.distance_table import DistanceTable
 from continual_crust.selection.herding import herding
 from continual_crust.selection.points import distances, prepared
+from continual_crust.selection.selectors import SELECTORS, Candidates, select
 
 RULES = [centrality, facility_location, crust, cosine_crust]
 
@@ -299,6 +300,18 @@ def test_weights_count_the_points_nearest_to_each_medoid() -> None:
 def test_generators_are_pytorchs(drawing, generator: object) -> None:
     with pytest.raises(InputError, match="give one of PyTorch's for the CPU"):
         drawing(random_points(9, 2), 2, generator=generator)
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+def test_selectors_by_name_draw_nothing_of_the_programs_own(name: str) -> None:
+    features = random_points(30, 4)
+    candidates = Candidates(features, random_points(30, 3), torch.zeros(30, dtype=torch.int64), random_points(3, 4))
+    before = torch.get_rng_state()
+    first, again = (select(name, candidates, 7).indices.tolist() for _ in range(2))
+    assert first == again
+    assert torch.equal(before, torch.get_rng_state())
+    with pytest.raises(InputError, match="give one of PyTorch's for the CPU"):
+        select(name, candidates, 7, 3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("share", [-1.0, float("nan"), "0.1", None])

@@ -161,6 +161,11 @@ def test_an_experience_has_a_label_for_each_image(labels: torch.Tensor) -> None:
         Experience((0,), samples)
 
 
+def test_an_experience_is_made_of_samples() -> None:
+    with pytest.raises(InputError, match="samples of an experience are a tuple; give Samples"):
+        Experience((0,), (BLACK, ZEROS))  # type: ignore[arg-type]
+
+
 BLACK, ZEROS = torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64)
 
 

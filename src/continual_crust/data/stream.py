@@ -24,6 +24,8 @@ class Experience:
     samples: Samples
 
     def __post_init__(self) -> None:
+        if not isinstance(self.samples, Samples):
+            raise InputError(f"samples of an experience are a {type(self.samples).__name__}; give Samples.")
         check_images("images of an experience", self.samples.images)
         check_labels("labels of an experience", self.samples.labels, self.samples.images)
         if not isinstance(self.classes, Sequence) or not all(_is_number(label) for label in self.classes):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from continual_crust.errors import InputError, check_types, unknown_name
-from continual_crust.selection.coreset import Coreset, checked_size
+from continual_crust.selection.coreset import Coreset, checked_size, generator_or_fixed
 from continual_crust.selection.crust import RULES, cosine_crust, crust
 from continual_crust.selection.gradients import GradientSpace, last_layer_gradients
 from continual_crust.selection.herding import herding
@@ -82,9 +82,12 @@ def as_config(selector: SelectorConfig | str) -> SelectorConfig:
     return selector
 
 
-def select(config: SelectorConfig, candidates: Candidates, size: int, generator: torch.Generator) -> Coreset:
+def select(
+    selector: SelectorConfig | str, candidates: Candidates, size: int, generator: torch.Generator | None = None
+) -> Coreset:
     """Choose `size` samples of one class; `generator` is a CPU generator for rules that draw."""
-    coreset = SELECTORS[config.name](config, candidates, size, generator)
+    config = as_config(selector)
+    coreset = SELECTORS[config.name](config, candidates, size, generator_or_fixed(generator))
     if not isinstance(coreset, Coreset) or len(coreset) > size:  # anyone may have added it
         found = f"{len(coreset)} samples" if isinstance(coreset, Coreset) else f"a {type(coreset).__name__}"
         raise InputError(f"the selector '{config.name}' came to {found}; let it return a Coreset of at most {size}.")
