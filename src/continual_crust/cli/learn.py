@@ -45,7 +45,8 @@ def learn(
     model: Annotated[
         str | None,
         typer.Option(
-            help="simple_cnn, resnet18 or efficientnet_v2_s; by the size of the images.", rich_help_panel=FIRST
+            help="simple_cnn, resnet18, resnet18_strided or efficientnet_v2_s; by the size of the images.",
+            rich_help_panel=FIRST,
         ),
     ] = None,
     pretrained: Annotated[

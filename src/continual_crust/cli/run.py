@@ -50,7 +50,8 @@ def run(
         bool, typer.Option("--crop", help="Crop the centre to that size instead of resizing.", rich_help_panel=DATA)
     ] = False,
     model: Annotated[
-        str | None, typer.Option(help="simple_cnn, resnet18 or efficientnet_v2_s.", rich_help_panel=TRAINING)
+        str | None,
+        typer.Option(help="simple_cnn, resnet18, resnet18_strided or efficientnet_v2_s.", rich_help_panel=TRAINING),
     ] = None,
     pretrained: Annotated[
         bool, typer.Option("--pretrained", help="Start from torchvision's weights.", rich_help_panel=TRAINING)

@@ -10,12 +10,13 @@ from torch import nn
 
 from continual_crust.errors import InputError, unknown_name
 from continual_crust.models.simple_cnn import simple_cnn
-from continual_crust.models.torchvision_models import efficientnet_v2_s, resnet18
+from continual_crust.models.torchvision_models import efficientnet_v2_s, resnet18, resnet18_strided
 from continual_crust.randomness import seeded_globally
 
 MODELS: dict[str, Callable[[tuple[int, int, int], int, bool], nn.Module]] = {
     "simple_cnn": simple_cnn,
     "resnet18": resnet18,
+    "resnet18_strided": resnet18_strided,
     "efficientnet_v2_s": efficientnet_v2_s,
 }
 

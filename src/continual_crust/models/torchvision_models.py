@@ -17,23 +17,33 @@ SMALL_IMAGE = 64
 
 def resnet18(image_shape: tuple[int, int, int], classes: int, pretrained: bool) -> nn.Module:
     """ResNet-18; with the usual 3x3 stem and no first pooling for images up to 64 pixels."""
-    models = import_torchvision().models
-    channels, height, width = image_shape
-    small = max(height, width) <= SMALL_IMAGE
-    if pretrained and small:
+    if max(image_shape[1:]) > SMALL_IMAGE:
+        return resnet18_strided(image_shape, classes, pretrained)
+    if pretrained:
         raise InputError(
-            f"resnet18's pretrained weights belong to its large-image stem, and images of {height}x{width} use the "
-            "small one; leave out --pretrained or use images above 64 pixels."
+            "resnet18's pretrained weights belong to its large-image stem, and images of "
+            f"{image_shape[1]}x{image_shape[2]} use the small one; leave out --pretrained, use --model "
+            "resnet18_strided or images above 64 pixels."
         )
-    network = _built(models.resnet18, pretrained)
-    if small:
-        network.conv1 = nn.Conv2d(channels, 64, kernel_size=3, stride=1, padding=1, bias=False)
-        network.maxpool = nn.Identity()
-    elif channels != 3:
-        network.conv1 = _with_channels(network.conv1, channels, pretrained)
+    network = _built(import_torchvision().models.resnet18, pretrained)
+    network.conv1 = nn.Conv2d(image_shape[0], 64, kernel_size=3, stride=1, padding=1, bias=False)
+    network.maxpool = nn.Identity()
+    return _fitted(network, classes)
+
+
+def resnet18_strided(image_shape: tuple[int, int, int], classes: int, pretrained: bool) -> nn.Module:
+    """ResNet-18 as it comes: it quarters the resolution at the start, whatever the size of the images."""
+    network = _built(import_torchvision().models.resnet18, pretrained)
+    if image_shape[0] != 3:
+        network.conv1 = _with_channels(network.conv1, image_shape[0], pretrained)
+    return _fitted(network, classes)
+
+
+def _fitted(network: Any, classes: int) -> nn.Module:
+    """A ResNet with a head for these classes and the activations that our kernels take along."""
     network.fc = nn.Linear(network.fc.in_features, classes)
     activate_stem(network)
-    activate_blocks(network, models.resnet.BasicBlock)
+    activate_blocks(network, import_torchvision().models.resnet.BasicBlock)
     activate_sequences(network)
     return _as_module(network)
 

@@ -30,6 +30,8 @@ class Moved:
     """How the paper's tables call what it is a reading of."""
     name: str
     """For people."""
+    has_all_data: bool
+    """Whether it learns all data of old classes again in phase 1."""
     place: Place
     as_they_came: Cell
     moved: Cell
@@ -84,8 +86,10 @@ def all_moved(evidence: Evidence) -> Iterator[Moved]:
                 groups.setdefault((_name_of(config), Place.of(config)), []).append(config)
     for (name, place), configs in groups.items():
         came, table = list(map(_unmoved, configs)), _table_of(configs[0])
-        method = _methods_of_readings().get(configs[0].method, configs[0].method)
-        yield Moved(method, name, place, evidence.of(came), evidence.of(configs), table)
+        method = configs[0].method
+        paper_method = _methods_of_readings().get(method, method)
+        all_data = paper_method != method
+        yield Moved(paper_method, name, all_data, place, evidence.of(came), evidence.of(configs), table)
 
 
 def _unmoved(config: RunConfig) -> RunConfig:

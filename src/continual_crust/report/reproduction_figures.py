@@ -81,7 +81,8 @@ def accuracy_against_noise(evidence: Evidence, dataset: str = "mnist") -> Figure
 def ours_against_the_papers(evidence: Evidence) -> Figure:
     """Every accuracy that the paper prints and that was run, ours above theirs; on the line they are the same.
 
-    Hollow, and joined to the same without it, what comes of images that are moved and mirrored.
+    Hollow, and joined to the same without it, what comes of images that are moved and mirrored; with a dot inside where
+    phase 1 has all data of old classes besides.
     """
     figure, axes = new_figure(5.6, 5.2)
     found = {
@@ -105,6 +106,8 @@ def ours_against_the_papers(evidence: Evidence) -> Figure:
         axes.plot([at, at], [came, moved], color=colour, linewidth=0.8, zorder=1)
         marker = MARKERS[one.place.dataset]
         axes.plot(at, moved, marker, color="white", markeredgecolor=colour, markersize=5, zorder=3)
+        if one.has_all_data:
+            axes.plot(at, moved, ".", color=colour, markersize=2.5, zorder=4)
     shown = map(style_of, dict.fromkeys(methods[name] for name, _ in found))
     colours = [Line2D([], [], marker="o", color=style.colour, linestyle="", label=style.label) for style in shown]
     shapes = [
@@ -112,12 +115,13 @@ def ours_against_the_papers(evidence: Evidence) -> Figure:
         for dataset, marker in MARKERS.items()
     ]
     hollow = Line2D([], [], marker="o", color=INK, markerfacecolor="white", linewidth=0.8, label="moved, mirrored")
+    dotted = Line2D([], [], marker=r"$\odot$", color=INK, linestyle="", label="and all old data")
     method, images = (Line2D([], [], linestyle="", label=heading) for heading in ("Method", "\nImages"))
     percent_axis(axes.xaxis, axes.set_xlim)
     percent_axis(axes.yaxis, axes.set_ylim)
     axes.set_aspect("equal")
     axes.set_xlabel("accuracy in the paper")
     axes.set_ylabel("accuracy here")
-    handles = [method, *colours, images, *shapes, hollow]
+    handles = [method, *colours, images, *shapes, hollow, dotted]
     axes.legend(handles=handles, frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1.02))
     return figure
