@@ -100,6 +100,7 @@ class LearnScene(Scene):
         "starting",
         "reading images",
         "training on everything",
+        "training on what looks right",
         "judging",
         "training on what is kept",
         "looking at what is kept",

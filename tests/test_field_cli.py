@@ -28,7 +28,7 @@ from continual_crust.field.folder import DecodedFiles, Form, image_files
 from continual_crust.field.seen import OTHER, RIGHT, WRONG, digest_of
 from continual_crust.field.session import Session
 from continual_crust.field.state import StateFolder
-from continual_crust.field.strategy import FieldCrust
+from continual_crust.field.strategy import FieldSift
 from continual_crust.strategies.training import Phase, Trainable
 from field_images import QUICK, command, digit_folders, fingerprint, numbers_of, write_images
 from unprivileged import permissions_in_force
@@ -253,7 +253,7 @@ def test_bad_input_is_one_sentence_exit_code_2_and_leaves_the_state(
         target.write_text("")
     if case == "out of memory":
         gone = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        monkeypatch.setattr(FieldCrust, "_choice", lambda *_: (_ for _ in ()).throw(gone))
+        monkeypatch.setattr(FieldSift, "_choice", lambda *_: (_ for _ in ()).throw(gone))
     if case.startswith("disk"):
         full = OSError(28, os.strerror(28))
         where = (folder_module, "_claim") if case == "disk full" else (os, "fsync")
@@ -585,9 +585,10 @@ def test_progress_tells_the_truth(digits: Dataset, tmp_path: Path) -> None:
     asked = {"phase1_epochs": 2, "phase2_epochs": 3, "batch_size": 8}
     Session(StateFolder(tmp_path / "S"), "cpu", on_progress=note).learn_folder(images, None, asked)
     assert list(told) == [
-        "looking at sizes", "reading images", "training on everything", "judging", "training on what is kept",
+        "looking at sizes", "reading images", "training on everything", "judging", "training on what looks right",
+        "training on what is kept",
     ]  # fmt: skip
-    assert told["training on everything"] == [(8 * step, 64) for step in range(1, 9)]
+    assert told["training on everything"] == [(8 * step, 32) for step in range(1, 5)]
     assert told["training on what is kept"] == [(1, 3), (2, 3), (3, 3)]
     for counts in told.values():
         assert counts[-1][0] == counts[-1][1]
@@ -758,13 +759,15 @@ def test_a_review_can_name_a_class_that_is_not_known_yet(
     seen = learner_in(state).seen("0")
     kept, out = (seen.names()[int(np.flatnonzero(which)[0])] for which in (seen.kept, ~seen.kept))
     gone = seen.names()[int(np.flatnonzero(~seen.kept)[1])]
+    ones = learner_in(state).seen("1")
+    one, another = (ones.names()[row] for row in np.flatnonzero(ones.kept)[:2].tolist())
     (images / gone).rename(tmp_path / "elsewhere.png")
     capsys.readouterr()
     slip = marks(tmp_path / "slip.csv", (kept, "0", "other", "fox"))
     assert command("learn", state, "--review", slip) == 2
     assert "If it is a new class, mark it as 'new' instead of 'other'.\n" in capsys.readouterr().err
     new = [(name, "0", "new", label) for name, label in ((gone, "bear"), (kept, "fox"), (out, " fox "))]
-    review = marks(tmp_path / "r.csv", *new, ("1/0.png", "1", "new", "0"))
+    review = marks(tmp_path / "r.csv", *new, (one, "1", "new", "0"))
     assert command("learn", state, "--review", review) == 0
     told = capsys.readouterr()
     assert "4 marks applied, 3 classes learned anew" in told.out
@@ -774,7 +777,7 @@ def test_a_review_can_name_a_class_that_is_not_known_yet(
     assert learner.classes_.tolist() == ["0", "1", "fox"]  # no bear, of which there is no image
     assert learner.seen("fox").names() == [kept, out]
     assert learner.seen("fox").kept.all()
-    assert learner.seen("0").files[-1] == "1/0.png"
+    assert learner.seen("0").files[-1] == one
     assert len(learner.predict_proba(numbers_of(digits, 0)[:2])[0]) == 3
 
     # Saying it again changes nothing; what was gone makes its class when it is back.
@@ -787,7 +790,7 @@ def test_a_review_can_name_a_class_that_is_not_known_yet(
     assert learner_in(state).classes_.tolist() == ["0", "1", "fox", "bear"]
     assert command("undo", state) == 0
     assert learner_in(state).classes_.tolist() == ["0", "1", "fox"]
-    slip = marks(tmp_path / "slip.csv", ("1/1.png", "1", "new", "Fox"))
+    slip = marks(tmp_path / "slip.csv", (another, "1", "new", "Fox"))
     capsys.readouterr()
     assert command("learn", state, "--review", slip) == 0
     told = "'Fox' is a new class beside 'fox', of 1 image; if that was a slip, take it back with undo.\n"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple, replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from continual_crust.selection.noise_share import Likeness
+from continual_crust.selection.noise_share import Likeness, NoiseEstimate
 from continual_crust.selection.trust import (
     FITTED,
     Assessment,
     Projection,
     View,
     assess,
+    both_looks,
     right_among_known,
     sample_of,
     second_cloud,
@@ -207,3 +210,14 @@ def test_what_is_kept_is_doubted_for_another_known_class_alone() -> None:
     assert right_among_known(views, vouched)[wrong].round().tolist() == [1, 0, 0, 0, 0, 0]
     # Where too few are kept to tell, none is doubted.
     assert right_among_known([View(own[:5], [other])] * 2, vouched[:5]).tolist() == [1] * 5
+
+
+def test_two_looks_count_alike() -> None:
+    first = Assessment(np.array([0.9, 0.5, 0.1, 1.0, 0.0], np.float32), NoiseEstimate(0.3, 0.1, 0.5))
+    second = Assessment(np.array([0.1, 0.9, 0.1, 1.0, 0.9], np.float32), NoiseEstimate(0.5, 0.3, 0.9), 0.2)
+    pooled = both_looks(first, second)
+    np.testing.assert_allclose(pooled.right, [0.5, 0.75, 0.1, 1.0, 0.003], atol=1e-3)
+    assert astuple(pooled.noise) == pytest.approx((0.4, 0.2, 0.7))
+    assert pooled.second == 0.2
+    assert both_looks(second, first).right.tolist() == pooled.right.tolist()
+    assert both_looks(first, replace(second, noise=None)).noise is None

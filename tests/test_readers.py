@@ -30,9 +30,10 @@ from continual_crust.data.loading import Request
 from continual_crust.errors import InputError
 from continual_crust.field.checkpoint import Checkpoint
 from continual_crust.field.generation import Damaged, _parsed_sums
+from continual_crust.field.lesson import Lesson
 from continual_crust.field.review_data import review_data
 from continual_crust.field.state import StateFolder
-from continual_crust.field.strategy import FieldCrust, Lesson
+from continual_crust.field.strategy import FieldSift
 from continual_crust.models import build_model
 from continual_crust.selection.trust import Assessment
 from continual_crust.strategies import STRATEGIES, Training
@@ -302,9 +303,9 @@ def test_any_bytes_are_checksums_or_damage(content: bytes) -> None:
 @given(data=st.data())
 def test_a_damaged_lesson_starts_over(tmp_path: Path, data: st.DataObject) -> None:
     strategy, again = (
-        FieldCrust(build_model("simple_cnn", (1, 8, 8), 2, seed=seed), Training(1, 1), seed=seed) for seed in (1, 2)
+        FieldSift(build_model("simple_cnn", (1, 8, 8), 2, seed=seed), Training(1, 1), seed=seed) for seed in (1, 2)
     )
-    lesson = Lesson(2, 1, {0: Assessment(np.ones(3, np.float32), None)}, {0: torch.arange(2)})
+    lesson = Lesson(2, 1, {0: Assessment(np.ones(3, np.float32), None)}, chosen={0: torch.arange(2)})
     path = tmp_path / "checkpoint"
     Checkpoint(path, "key", every=-1).save(strategy, lesson)
     whole = path.read_bytes()

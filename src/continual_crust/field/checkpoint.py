@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from continual_crust.field.core import FieldLearner, Incoming
+from continual_crust.field.lesson import Lesson
 from continual_crust.field.persistence import (
     lesson_from,
     lesson_numbers,
@@ -17,7 +18,7 @@ from continual_crust.field.persistence import (
     restore_network,
 )
 from continual_crust.field.state import told_as_unwritable
-from continual_crust.field.strategy import FieldCrust, Lesson
+from continual_crust.field.strategy import FieldSift
 from continual_crust.tensor_file import NotATensorFile, pack
 from continual_crust.tensor_tree import pack_tree, unpack_tree
 from continual_crust.writing import write_atomically
@@ -44,7 +45,7 @@ class Checkpoint:
         self.was_otherwise = False
         """Whether :meth:`resumed` found what the same words name and is not the same: other options or images."""
 
-    def save(self, strategy: FieldCrust, lesson: Lesson) -> None:
+    def save(self, strategy: FieldSift, lesson: Lesson) -> None:
         """Write down where a lesson stands, if it is time to."""
         if time.monotonic() - self._saved < self._every:
             return
@@ -59,7 +60,7 @@ class Checkpoint:
             write_atomically(self._path, pack_tree(content))
         self._saved = time.monotonic()
 
-    def resumed(self, strategy: FieldCrust) -> Lesson:
+    def resumed(self, strategy: FieldSift) -> Lesson:
         """Bring a strategy and its lesson to where they stood; to the beginning if nothing fitting was saved."""
         try:
             content = unpack_tree(self._path.read_bytes())
@@ -76,7 +77,7 @@ class Checkpoint:
 
 def lesson_key(learner: FieldLearner, incoming: Incoming, also: Sequence[int]) -> str:
     """Names a lesson: the learner it starts from, every image it is about, and what people have said."""
-    hashed = hashlib.sha256(json.dumps([learner.settings.as_dict(), *also]).encode())
+    hashed = hashlib.sha256(json.dumps([FieldSift.name, learner.settings.as_dict(), *also]).encode())
     if learner.strategy is not None:
         hashed.update(pack(network_tensors(learner.strategy)))
     for seen in learner.seen:  # another review may be about the same classes, with other images of them left

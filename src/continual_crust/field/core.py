@@ -20,6 +20,7 @@ from continual_crust.errors import InputError, first_few
 from continual_crust.field.generation import FORMAT, VERSION, Damaged, Generation, seen_file
 from continual_crust.field.growth import with_head
 from continual_crust.field.inputs import Label, check_one_kind
+from continual_crust.field.lesson import Batch, Lesson
 from continual_crust.field.persistence import (
     WeightsDoNotFit,
     checked_settings,
@@ -34,11 +35,12 @@ from continual_crust.field.reports import ClassReport, doubts_of, second_opinion
 from continual_crust.field.rows import ArrayRows, Rows, StackedRows
 from continual_crust.field.seen import LIKELY, NO_MARK, RIGHT, Seen
 from continual_crust.field.settings import OWN_MODEL, Settings
-from continual_crust.field.strategy import Batch, FieldCrust, Lesson
+from continual_crust.field.strategy import FieldSift
 from continual_crust.models import build_model, check_takes
 from continual_crust.progress import OnProgress, unwatched
 from continual_crust.randomness import seed_for
 from continual_crust.selection.noise_share import NoiseEstimate
+from continual_crust.strategies.sift import ENOUGH, VOTERS
 from continual_crust.tensor_file import NotATensorFile, pack
 
 
@@ -80,9 +82,11 @@ class FieldLearner:
         self.noise_batches: list[int | None] = []
         """Which batch of `batches` that was, where it is known."""
         self.batches: list[dict[str, Any]] = []
-        self.strategy: FieldCrust | None = None
+        self.strategy: FieldSift | None = None
         self.second_thoughts: dict[Label, int] = {}
         """Of classes that the last lesson was not about, how many kept images it has made look wrong."""
+        self.let_go: dict[Label, int] = {}
+        """Of the same, how many were kept before it and are no longer."""
         self._module = module
         self._device = device
 
@@ -169,8 +173,8 @@ class FieldLearner:
         incoming: Incoming,
         also: Sequence[int] = (),
         on_progress: OnProgress = unwatched,
-        resume: Callable[[FieldCrust], Lesson] = lambda strategy: Lesson(),
-        checkpoint: Callable[[FieldCrust, Lesson], None] = lambda strategy, lesson: None,
+        resume: Callable[[FieldSift], Lesson] = lambda strategy: Lesson(),
+        checkpoint: Callable[[FieldSift, Lesson], None] = lambda strategy, lesson: None,
     ) -> list[ClassReport]:
         """Learn what comes in, and anew the classes `also`.
 
@@ -185,6 +189,7 @@ class FieldLearner:
         lesson = resume(strategy)
         for _ in strategy.lesson(batch, lesson, on_progress, self.settings.seed + len(self.batches)):
             checkpoint(strategy, lesson)
+        self.let_go = self._without_forgotten(lesson, classes)
         reports = [self._reported(strategy, batch, lesson, label) for label in classes]
         self.strategy = strategy
         self.second_thoughts = self._look_again(classes, on_progress) if brings_classes else {}
@@ -242,18 +247,18 @@ class FieldLearner:
         learner.strategy = strategy
         return learner
 
-    def _grown(self) -> FieldCrust:
+    def _grown(self) -> FieldSift:
         """A copy of the strategy with an output for every class; the original stays as it is."""
         settings, count, device = self.settings, len(self.labels), choose_device(self._device)
         selector = settings.selector_config()
         if self.strategy is None:
-            strategy = FieldCrust(self._built(count), settings.training(1), selector, seed=settings.seed, device=device)
+            strategy = FieldSift(self._built(count), settings.training(1), selector, seed=settings.seed, device=device)
         else:
             model = copy.deepcopy(self.strategy.network.model)
             known = self.strategy.network.head_weight.shape[0]
             if known < count:
                 with_head(model, count, keep=known, seed=settings.seed)
-            strategy = FieldCrust(model, settings.training(1), selector, seed=settings.seed, device=device)
+            strategy = FieldSift(model, settings.training(1), selector, seed=settings.seed, device=device)
             state = self.strategy.state()
             state["network"]["model"] = copy.deepcopy(model.state_dict())
             strategy.restore(state)
@@ -277,7 +282,7 @@ class FieldLearner:
         seed = seed_for(settings.seed, "model")
         return build_model(name, settings.image_shape, count, seed=seed, pretrained=pretrained)
 
-    def _batch(self, strategy: FieldCrust, incoming: Incoming, classes: tuple[int, ...]) -> Batch:
+    def _batch(self, strategy: FieldSift, incoming: Incoming, classes: tuple[int, ...]) -> Batch:
         """What comes in, and what is kept of the same classes, less what a person has called wrong."""
         kept = [self._still_kept(strategy, incoming, label) for label in classes]
         labels = torch.cat([*(samples.labels for samples in kept), torch.from_numpy(incoming.classes)])
@@ -290,25 +295,31 @@ class FieldLearner:
             new=torch.arange(len(labels)) >= len(labels) - len(incoming.ids),
             pinned=torch.tensor([mark == RIGHT for mark in marks], dtype=torch.bool),
             classes=classes,
+            doubtable={
+                label: torch.from_numpy(self.seen[label].mark[samples.ids.cpu().numpy()] != RIGHT)
+                for label, samples in strategy.memory.items()
+                if label not in classes and (noise := self.noise[label]) is not None and noise.low > 0
+            },
         )
 
-    def _still_kept(self, strategy: FieldCrust, incoming: Incoming, label: int) -> Samples:
+    def _still_kept(self, strategy: FieldSift, incoming: Incoming, label: int) -> Samples:
         kept = strategy.memory[label].to("cpu")
         arriving = {*incoming.ids[incoming.classes == label].tolist()}
         marks = self.seen[label].mark
         stays = [marks[row] in (NO_MARK, RIGHT) and row not in arriving for row in kept.ids.tolist()]
         return kept[torch.tensor(stays, dtype=torch.bool)]
 
-    def _reported(self, strategy: FieldCrust, batch: Batch, lesson: Lesson, label: int) -> ClassReport:
+    def _reported(self, strategy: FieldSift, batch: Batch, lesson: Lesson, label: int) -> ClassReport:
         """Write down what became of a class's images."""
         own, found = batch.of_class(label), lesson.assessments[label]
         # What a person vouched for came back by a review; it says nothing about a batch.
         rows, fresh = batch.ids[own].numpy(), batch.ids[own][batch.new[own] & ~batch.pinned[own]].numpy()
         seen = copy.deepcopy(self.seen[label])
         if len(own):
-            logits = strategy.logits(batch.rows, own)
+            logits = strategy.judge.logits(batch.rows, own)
             seen.other[rows], seen.other_probability[rows] = second_opinion(logits.double(), label)
         seen.score[rows] = np.where(seen.mark[rows] == RIGHT, 1, found.right)
+        _doubt_forgotten(seen, lesson, label)
         seen.kept[:] = False
         seen.kept[strategy.memory[label].ids.cpu().numpy()] = True
         self.seen = replaced(self.seen, label, seen)
@@ -320,6 +331,18 @@ class FieldLearner:
         noise = found.noise if len(fresh) else self.noise[label]
         return ClassReport(self.labels[label], len(fresh), int(seen.kept.sum()), doubts, noise, found.second)
 
+    def _without_forgotten(self, lesson: Lesson, learned: Sequence[int]) -> dict[Label, int]:
+        """Count and record what the lesson has let go of classes that it was not about."""
+        counts = {}
+        for label, ids in lesson.forgotten.items():
+            if label not in learned:
+                seen = copy.deepcopy(self.seen[label])
+                seen.kept[ids.numpy()] = False
+                _doubt_forgotten(seen, lesson, label)
+                self.seen = replaced(self.seen, label, seen)
+                counts[self.labels[label]] = len(ids)
+        return counts
+
     def _look_again(self, learned: Sequence[int], on_progress: OnProgress) -> dict[Label, int]:
         """Count and record the kept images of other classes that now look more like another class that is known.
 
@@ -330,12 +353,12 @@ class FieldLearner:
         rows = {label: memory[label].ids.cpu().numpy() for label in memory if label not in learned}
         pinned = {label: self.seen[label].mark[ids] == RIGHT for label, ids in rows.items()}
         counts = {}
-        for label, right in self.strategy.judged_again(pinned, on_progress).items():
+        for label, right in self.strategy.judge.judged_again(pinned, on_progress).items():
             changed = (right < LIKELY) & (self.seen[label].score[rows[label]] >= LIKELY)
             if not changed.any():
                 continue
             seen, doubted = copy.deepcopy(self.seen[label]), rows[label][changed]
-            logits = self.strategy.logits(
+            logits = self.strategy.judge.logits(
                 ArrayRows(memory[label].images.cpu().numpy()), torch.from_numpy(np.flatnonzero(changed))
             )
             seen.score[doubted] = right[changed]
@@ -343,6 +366,13 @@ class FieldLearner:
             self.seen = replaced(self.seen, label, seen)
             counts[self.labels[label]] = len(doubted)
         return counts
+
+
+def _doubt_forgotten(seen: Seen, lesson: Lesson, label: int) -> None:
+    """Write down of what a lesson forgot that it looks wrong: no more of its neighbours are of its class than this."""
+    if label in lesson.forgotten:
+        rows = lesson.forgotten[label].numpy()
+        seen.score[rows] = np.minimum(seen.score[rows], 1 - ENOUGH / VOTERS)
 
 
 def replaced(items: list[Any], index: int, item: Any) -> list[Any]:

@@ -23,7 +23,7 @@ from continual_crust.field.rows import ArrayRows
 from continual_crust.field.seen import Seen, digest_of, thumbnails_of
 from continual_crust.field.settings import OWN_MODEL, Settings, selector_settings
 from continual_crust.field.state import NOT_ENDED, StateFolder
-from continual_crust.field.strategy import FieldCrust
+from continual_crust.field.strategy import FieldSift
 from continual_crust.models import checked_module
 from continual_crust.selection.noise_share import NoiseEstimate
 from continual_crust.selection.selectors import SelectorConfig
@@ -41,12 +41,13 @@ class ContinualLearner:
         ``"auto"`` (by the size of the first images), a name such as ``"resnet18"``, or a module that ends in a linear
         layer; a module is copied, and its last layer is made anew and grows with the classes.
     selector
-        What chooses the images to keep among those that look right: ``crust``, ``cosine_crust``, ``herding``,
-        ``reservoir`` or ``random``; or a ``SelectorConfig`` for the rule and gradients as well.
+        What chooses the images to keep among those that look right: ``random``, ``crust``, ``cosine_crust``,
+        ``herding`` or ``reservoir``; or a ``SelectorConfig`` for the rule and gradients as well.
     memory_per_class
         Images kept for each class.
     phase1_epochs, phase2_epochs
-        Epochs on all new images, and on what is kept; chosen by the number of images if left out.
+        Epochs on new images, the first fifth on all of them and the others on what looks right; and on what is kept.
+        Chosen by the number of images if left out.
     learning_rate, batch_size
         Of training.
     pretrained
@@ -80,7 +81,7 @@ class ContinualLearner:
     def __init__(
         self,
         model: str | nn.Module = "auto",
-        selector: str | SelectorConfig = "crust",
+        selector: str | SelectorConfig = "random",
         memory_per_class: int = 60,
         *,
         phase1_epochs: int | None = None,
@@ -315,7 +316,7 @@ class ContinualLearner:
         learner._home = generation.path.parent.parent.resolve(), generation.number
         return learner
 
-    def _fitted(self) -> tuple[FieldLearner, FieldCrust]:
+    def _fitted(self) -> tuple[FieldLearner, FieldSift]:
         if self._core is None or self._core.strategy is None:
             from continual_crust.field.unlearned import NothingLearned
 

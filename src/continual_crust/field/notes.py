@@ -180,12 +180,16 @@ def nothing_to_compare_with(learner: FieldLearner) -> list[str]:
 
 
 def second_thoughts(learner: FieldLearner) -> list[str]:
-    """About kept images that the lesson has made look wrong."""
-    counts = learner.second_thoughts
-    if not counts:
-        return []
-    classes = first_few([f"{count} of '{label}'" for label, count in counts.items()], SHOWN)
-    return [f"now that more is known, some of what is kept looks wrong: {classes}; have a look in a review."]
+    """About images of other classes that the lesson has made look wrong."""
+    notes = []
+    for counts, what, then in (
+        (learner.let_go, "was kept looks wrong and is forgotten", "a review can bring it back"),
+        (learner.second_thoughts, "is kept looks wrong", "have a look in a review"),
+    ):
+        if counts:
+            classes = first_few([f"{count} of '{label}'" for label, count in counts.items()], SHOWN)
+            notes.append(f"now that more is known, some of what {what}: {classes}; {then}.")
+    return notes
 
 
 def made_by_a_review(learner: FieldLearner, made: Sequence[Label]) -> list[str]:
@@ -272,7 +276,7 @@ def taken_for_another_class(learner: FieldLearner, rows: Rows, labels: Sequence[
         positions.setdefault(label, []).append(at)
     for label, own in positions.items():
         some = own[:: -(-len(own) // ASKED_ABOUT)]
-        best = learner.strategy.logits(rows, torch.tensor(some)).softmax(dim=1).max(dim=1)
+        best = learner.strategy.judge.logits(rows, torch.tensor(some)).softmax(dim=1).max(dim=1)
         called = Counter(best.indices[best.values >= SURE].tolist()).most_common(1)
         other, count = called[0] if called else (0, 0)
         if learner.labels[other] != label and count >= NEARLY_ALL * len(some) and len(some) >= FEWEST:

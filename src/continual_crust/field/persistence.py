@@ -13,9 +13,10 @@ from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
 from continual_crust.field.generation import Damaged
 from continual_crust.field.inputs import Label
+from continual_crust.field.lesson import Lesson
 from continual_crust.field.seen import NO_MARK, Seen
 from continual_crust.field.settings import Settings
-from continual_crust.field.strategy import FieldCrust, Lesson
+from continual_crust.field.strategy import FieldSift
 from continual_crust.selection.noise_share import NoiseEstimate
 from continual_crust.selection.trust import Assessment
 from continual_crust.tensor_file import NotATensorFile
@@ -25,7 +26,7 @@ class WeightsDoNotFit(NotATensorFile):
     """They are of another network."""
 
 
-def network_tensors(strategy: FieldCrust) -> dict[str, Tensor]:
+def network_tensors(strategy: FieldSift) -> dict[str, Tensor]:
     """Weights, normalisation and random generators: all that training changes beside the memory."""
     state = strategy.state()
     tensors = {f"model.{name}": value for name, value in state["network"]["model"].items()}
@@ -34,7 +35,7 @@ def network_tensors(strategy: FieldCrust) -> dict[str, Tensor]:
     return tensors | {"generator": state["generator"]}
 
 
-def restore_network(strategy: FieldCrust, tensors: Mapping[str, Tensor]) -> None:
+def restore_network(strategy: FieldSift, tensors: Mapping[str, Tensor]) -> None:
     """Take back :func:`network_tensors`; the model must be of the same form."""
     try:
         strategy.network.restore(
@@ -80,6 +81,8 @@ def memory_from(tensors: Mapping[str, Tensor], shape: tuple[int, int, int], seen
 def lesson_tensors(lesson: Lesson) -> dict[str, Tensor]:
     """The arrays of an unfinished lesson, beside those of its optimizer."""
     tensors = {f"chosen.{label}": positions for label, positions in lesson.chosen.items()}
+    tensors |= {f"forgotten.{label}": ids for label, ids in lesson.forgotten.items()}
+    tensors |= {f"margins.{label}": values for label, values in lesson.margins.items()}
     tensors |= {f"mean.{name}": value for name, value in lesson.mean.items()}
     return tensors | {f"right.{label}": torch.from_numpy(a.right) for label, a in lesson.assessments.items()}
 
@@ -101,7 +104,9 @@ def lesson_from(tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> Le
             int(label): Assessment(right[label], noise_from(noise), float(numbers["second"][label]))
             for label, noise in numbers["noise"].items()
         },
+        margins={int(label): values for label, values in _below("margins.", tensors).items()},
         chosen={int(label): positions for label, positions in _below("chosen.", tensors).items()},
+        forgotten={int(label): ids for label, ids in _below("forgotten.", tensors).items()},
         optimizer=_below("optimizer.", tensors),
         mean=_below("mean.", tensors),
     )

@@ -95,7 +95,8 @@ def chunks(positions: Tensor, shape: tuple[int, int, int]) -> Iterator[Tensor]:
 class RowSamples:
     """Samples to train on whose images are fetched batch by batch.
 
-    Indexing gives `Samples` on the device, as indexing `Samples` does, so that an epoch can walk through either.
+    Indexing gives `Samples` on the device, as indexing `Samples` does, so that an epoch can walk through either. What
+    is given passes through `change`, if there is one.
     """
 
     def __init__(
@@ -105,9 +106,10 @@ class RowSamples:
         ids: Tensor,
         device: torch.device,
         on_fetch: Callable[[int], None],
+        change: Callable[[Samples], Samples] | None = None,
     ) -> None:
         self._rows, self._labels, self._ids, self._device = rows, labels, ids, device
-        self._on_fetch = on_fetch
+        self._on_fetch, self._change = on_fetch, change
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -115,4 +117,5 @@ class RowSamples:
     def __getitem__(self, index: Tensor) -> Samples:
         index = index.cpu()
         self._on_fetch(len(index))
-        return Samples.of(self._rows.take(index), self._labels[index], self._ids[index]).to(self._device)
+        samples = Samples.of(self._rows.take(index), self._labels[index], self._ids[index]).to(self._device)
+        return samples if self._change is None else self._change(samples)

@@ -17,9 +17,10 @@ SMALL_IMAGE = 64
 """Up to this many pixels a side the small network is chosen."""
 OWN_MODEL = "own"
 """Stands for a network that was given as a module."""
-LEAST_STEPS = (40, 160)
-"""Steps the two phases take at least, where their epochs are not given: small batches are visited more often."""
-FEWEST_EPOCHS, MOST_EPOCHS = (4, 16), (20, 40)
+LEAST_STEPS = (300, 240)
+"""Steps on new images and on what is kept, at least, where epochs are not given: small batches are visited more
+often."""
+FEWEST_EPOCHS, MOST_EPOCHS = (5, 16), (40, 40)
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Settings:
     """A name of ``continual_crust.models.MODELS``, `auto`, or `own` for a module."""
     pretrained: bool = False
     """Whether to start from torchvision's weights."""
-    selector: str = "crust"
-    """What chooses the memory: a name of ``continual_crust.selection.selectors.SELECTORS``."""
+    selector: str = "random"
+    """What chooses the memory among what looks right: a name of ``continual_crust.selection.selectors.SELECTORS``."""
     rule: str = "facility_location"
     """Inside CRUST: covering what looks right. Where nothing is filtered first, centrality is the cleaner rule."""
     space: str = "input"
@@ -43,7 +44,8 @@ class Settings:
     memory_per_class: int = 60
     """Images kept for each class."""
     phase1_epochs: int = 0
-    """Epochs on all new images; 0 to choose by their number: short, or wrong labels are memorised."""
+    """Epochs on new images, the first fifth on all of them and the others on what looks right; 0 to choose by their
+    number: short, or wrong labels are memorised."""
     phase2_epochs: int = 0
     """Epochs on what is kept; 0 to choose."""
     learning_rate: float = 1e-3

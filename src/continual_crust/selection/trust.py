@@ -18,11 +18,12 @@ class.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import expit, gammaln, logit
 from torch import Tensor
 from torch.nn import functional
 
@@ -150,6 +151,21 @@ def assess(
             resampled.append(about @ again / about.sum())
     second = second_cloud(views[-1].own[counted & (right >= 0.5)])
     return Assessment(right, noise_estimate(kinds[counted].mean(axis=0), resampled, likenesses, second), second)
+
+
+def both_looks(first: Assessment, second: Assessment) -> Assessment:
+    """Two judgements of the same images as one, in which both count alike: odds by their logarithms."""
+    pooled = expit((log_odds(first.right) + log_odds(second.right)).numpy() / 2)
+    right = np.where(first.right == second.right, first.right, pooled).astype(np.float32)
+    if first.noise is None or second.noise is None:
+        return Assessment(right, second.noise, second.second)
+    ends = zip(astuple(first.noise), astuple(second.noise), strict=True)
+    return Assessment(right, NoiseEstimate(*((one + other) / 2 for one, other in ends)), second.second)
+
+
+def log_odds(right: NDArray[np.float32]) -> Tensor:
+    """The logarithms of odds; certainty counts for no more than a million to one."""
+    return torch.from_numpy(logit(right.astype(np.float64).clip(1e-6, 1 - 1e-6)))
 
 
 def right_among_known(views: Sequence[View], known_right: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -249,7 +249,7 @@ class Sift(Strategy):
         score, clean = torch.zeros(len(samples), dtype=torch.float64), torch.ones(len(samples), dtype=torch.bool)
         for weight, number, capped in numbers:
             counted = number.clamp(max=float(number.median())) if capped else number
-            score += weight * _standardised(counted.double())
+            score += weight * standardised(counted.double())
             clean &= upper_kind(number) > 0.5
         return score, float(clean.double().mean())
 
@@ -366,6 +366,6 @@ def _mean(shares: list[float]) -> float:
     return sum(shares) / len(shares) if shares else 0.0
 
 
-def _standardised(numbers: Tensor) -> Tensor:
+def standardised(numbers: Tensor) -> Tensor:
     """The numbers scaled to mean 0 and spread 1."""
     return (numbers - numbers.mean()) / numbers.std(correction=0).clamp(min=1e-12)
