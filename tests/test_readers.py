@@ -314,7 +314,7 @@ def test_a_damaged_lesson_starts_over(tmp_path: Path, data: st.DataObject) -> No
     before = {name: value.clone() for name, value in again.network.model.state_dict().items()}
     found = Checkpoint(path, "key", every=0).resumed(again)
     if content == whole:
-        assert (found.phase, found.epochs) == (2, 1)
+        assert (found.stage, found.epochs) == (2, 1)
         return
     assert found == Lesson()
     assert all(torch.equal(value, before[name]) for name, value in again.network.model.state_dict().items())

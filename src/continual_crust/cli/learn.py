@@ -64,12 +64,19 @@ def learn(
     selector: Annotated[
         str | None,
         typer.Option(
-            help="What chooses the memory: crust, cosine_crust, herding, reservoir or random.", rich_help_panel=FIRST
+            help="What chooses the memory among what looks right: random, crust, cosine_crust, herding or reservoir.",
+            rich_help_panel=FIRST,
         ),
     ] = None,
     phase1_epochs: Annotated[
         int | None,
-        typer.Option("--phase1-epochs", "-m", help="Epochs on all new images.", rich_help_panel=FIRST, min=1),
+        typer.Option(
+            "--phase1-epochs",
+            "-m",
+            help="Epochs on new images: a fifth on all, then on what looks right.",
+            rich_help_panel=FIRST,
+            min=1,
+        ),
     ] = None,
     phase2_epochs: Annotated[
         int | None,

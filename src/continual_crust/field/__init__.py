@@ -4,7 +4,8 @@ The rooms before this one learn streams that are known beforehand. Here classes 
 arrays, and the learner lives on between commands:
 
     inputs, folder, rows      images come in: arrays, torch data sets, folders larger than memory
-    strategy, growth          Continual CRUST, one epoch at a time, with a head that grows
+    strategy, lesson, growth  Sift, one epoch at a time, with a head that grows
+    judge                     what is thought of images: by the network and by their looks
     seen                      what is remembered about every image that was ever given
     state                     the folder STATE: atomic generations, checksums; its format is described there
     settings, core            what a learner is, and the one way it changes

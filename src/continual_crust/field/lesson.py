@@ -38,23 +38,23 @@ class Batch:
 class Lesson:
     """How far the learning of a batch has come."""
 
-    phase: int = 1
-    """1 learns everything, 2 what looks right, 3 what is kept."""
+    stage: int = 1
+    """1 learns everything, 2 what looks right, 3 what is kept. The first two are phase 1 of the training."""
     epochs: int = 0
-    """Done in this phase."""
+    """Done in this stage."""
     assessments: dict[int, Assessment] = field(default_factory=dict)
-    """By class, in the order of the batch: of the first look, from phase 3 on of both; empty until they are made."""
+    """By class, in the order of the batch: of the first look, from stage 3 on of both; empty until they are made."""
     margins: dict[int, Tensor] = field(default_factory=dict)
-    """By class, how far each image's label is ahead of all other classes, added up over the epochs of phase 2."""
+    """By class, how far each image's label is ahead of all other classes, added up over the epochs of stage 2."""
     chosen: dict[int, Tensor] = field(default_factory=dict)
     """By class, positions in the batch that are kept; empty until they are chosen."""
     forgotten: dict[int, Tensor] = field(default_factory=dict)
     """By class, also others than those of the batch, `ids` of what was kept and is no longer."""
     optimizer: dict[str, Tensor] = field(default_factory=dict)
-    """Where the optimizer stood when the lesson was saved; taken by the phase that goes on."""
+    """Where the optimizer stood when the lesson was saved; taken by the stage that goes on."""
     mean: dict[str, Tensor] = field(default_factory=dict)
     """By name, the network's weights on average over the last epochs; empty before these."""
 
-    def begin(self, phase: int) -> None:
-        """Go on to the next phase."""
-        self.phase, self.epochs, self.optimizer = phase, 0, {}
+    def begin(self, stage: int) -> None:
+        """Go on to the next stage."""
+        self.stage, self.epochs, self.optimizer = stage, 0, {}

@@ -91,14 +91,14 @@ def lesson_numbers(lesson: Lesson) -> dict[str, Any]:
     """The rest of an unfinished lesson, for JSON."""
     noise = {str(label): noise_numbers(found.noise) for label, found in lesson.assessments.items()}
     second = {str(label): found.second for label, found in lesson.assessments.items()}
-    return {"phase": lesson.phase, "epochs": lesson.epochs, "noise": noise, "second": second}
+    return {"stage": lesson.stage, "epochs": lesson.epochs, "noise": noise, "second": second}
 
 
 def lesson_from(tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> Lesson:
     """Put :func:`lesson_tensors`, the optimizer's and :func:`lesson_numbers` together again."""
     right = {label: np.asarray(values.numpy()) for label, values in _below("right.", tensors).items()}
     return Lesson(
-        phase=int(numbers["phase"]),
+        stage=int(numbers["stage"]),
         epochs=int(numbers["epochs"]),
         assessments={
             int(label): Assessment(right[label], noise_from(noise), float(numbers["second"][label]))

@@ -5,12 +5,12 @@ only what looks right, judges again what it sees, and ends on what it keeps. Wha
 
 - Every image is judged by a model of the batch (`trust`), which says how likely its label is right and how noisy the
   batch is: each batch has a noise of its own here. It looks twice. First through the network as it was before the
-  batch, which cannot have memorised wrong labels (one that has never told classes apart is taught by phase 1 first);
+  batch, which cannot have memorised wrong labels (one that has never told classes apart is taught by stage 1 first);
   then through the network that has learned what looked right. Both looks count alike, in log odds.
-- Phase 2 learns the best of what looks right, as large a share of a class as the first look thinks is right. What is
+- Stage 2 learns the best of what looks right, as large a share of a class as the first look thinks is right. What is
   kept is chosen among the best of what still looks right, the square of the share that both looks think is right: the
   more is wrong, the less the order of the others can be trusted. The best are those with the highest odds and the
-  widest margin over other classes during phase 2, in units of their spreads.
+  widest margin over other classes during stage 2, in units of their spreads.
 - Images that a person vouched for are always learned and, if there is room, kept.
 - A batch may bring more images of known classes. Such a class is chosen anew, among what was kept of it and what is
   new; all other memories stay as they are, but for what the review forgets: where a class is certainly noisy, what
@@ -48,7 +48,7 @@ MEASURED = 2048
 SCOUTING = 0.2
 """The share of the epochs on new images that is spent on all of them, the first ones."""
 FEWEST = 5
-"""So many images of a class are learned whatever is to be said against them, if there are so many."""
+"""So many of a class's images that look right are learned at least, however noisy it seems."""
 MOVED = 0.1
 """How far images are moved in every epoch, at most, as a share of their height and width."""
 AVERAGED = 0.5
@@ -73,12 +73,12 @@ class FieldSift(Sift):
         """
         if self._has_learned() and not lesson.assessments:
             lesson.assessments = self.judge.assessments(batch, on_progress, seed)
-        if lesson.phase == 1:
+        if lesson.stage == 1:
             yield from self._scouted(batch, lesson, on_progress)
             if not lesson.assessments:
                 lesson.assessments = self.judge.assessments(batch, on_progress, seed)
             lesson.begin(2)
-        if lesson.phase == 2:
+        if lesson.stage == 2:
             yield from self._learned_what_looks_right(batch, lesson, on_progress)
             if lesson.margins:
                 again = self.judge.assessments(batch, on_progress, seed)
@@ -91,7 +91,7 @@ class FieldSift(Sift):
         yield from self._learned_what_is_kept(lesson, on_progress)
 
     def _scouted(self, batch: Batch, lesson: Lesson, on_progress: OnProgress) -> Iterator[None]:
-        """Phase 1: a few epochs on everything."""
+        """Stage 1: a few epochs on everything."""
         count = self._scouting()
         everything = torch.arange(len(batch.labels))
         samples = self._with_others(batch, everything, lesson.epochs, count, "training on everything", on_progress)
@@ -104,7 +104,7 @@ class FieldSift(Sift):
         self._check_converged()
 
     def _learned_what_looks_right(self, batch: Batch, lesson: Lesson, on_progress: OnProgress) -> Iterator[None]:
-        """Phase 2: the better part of what looks right at first, moved; and what the learner says of all the others."""
+        """Stage 2: the better part of what looks right at first, moved; and what the learner says of all the others."""
         count = self.training.phase1_epochs - self._scouting()
         best = [self._best_of_class(batch, lesson, label, power=1) for label in batch.classes]
         taught = torch.cat(best).sort().values
@@ -122,7 +122,7 @@ class FieldSift(Sift):
         self._check_converged()
 
     def _learned_what_is_kept(self, lesson: Lesson, on_progress: OnProgress) -> Iterator[None]:
-        """Phase 3: the memories of all classes, moved; weights are averaged over the last epochs."""
+        """Stage 3: the memories of all classes, moved; weights are averaged over the last epochs."""
         phase, count = self._resumed_phase(lesson), self.training.phase2_epochs
         for epoch in range(lesson.epochs, count):
             kept = self.remembered()
@@ -137,7 +137,7 @@ class FieldSift(Sift):
         self._check_converged()
 
     def _scouting(self) -> int:
-        """How many epochs phase 1 has."""
+        """How many epochs stage 1 has."""
         return math.ceil(SCOUTING * self.training.phase1_epochs)
 
     def _moved(self, samples: Samples) -> Samples:
