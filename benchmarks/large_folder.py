@@ -58,7 +58,7 @@ def measured(images: int, limit: int) -> dict[str, float | int]:
         cache = images * SIDE * SIDE * 3 / 4 / (1 << 30)
         command = [
             *(sys.executable, "-m", "continual_crust", "learn", root + "/S", root + "/images"),
-            *("--cache-size", str(max(cache, 0.001)), "--device", "cpu", "-m", "1", "-n", "2"),
+            *("--cache-size", str(max(cache, 0.001)), "--device", "cpu", "-m", "2", "-n", "2"),
         ]
         start, peak = time.perf_counter(), 0
         process = subprocess.Popen(

@@ -5,7 +5,7 @@ arrays, and the learner lives on between commands:
 
     inputs, folder, rows      images come in: arrays, torch data sets, folders larger than memory
     strategy, lesson, growth  Sift, one epoch at a time, with a head that grows
-    judge                     what is thought of images: by the network and by their looks
+    judge, hindsight          what is thought of images: of a batch, and of what was kept before
     seen                      what is remembered about every image that was ever given
     state                     the folder STATE: atomic generations, checksums; its format is described there
     settings, core            what a learner is, and the one way it changes

@@ -19,6 +19,7 @@ from continual_crust.devices import choose_device
 from continual_crust.errors import InputError, first_few
 from continual_crust.field.generation import FORMAT, VERSION, Damaged, Generation, seen_file
 from continual_crust.field.growth import with_head
+from continual_crust.field.hindsight import FORGOTTEN, doubted, forgotten
 from continual_crust.field.inputs import Label, check_one_kind
 from continual_crust.field.lesson import Batch, Lesson
 from continual_crust.field.persistence import (
@@ -33,14 +34,13 @@ from continual_crust.field.persistence import (
 )
 from continual_crust.field.reports import ClassReport, doubts_of, second_opinion
 from continual_crust.field.rows import ArrayRows, Rows, StackedRows
-from continual_crust.field.seen import LIKELY, NO_MARK, RIGHT, Seen
+from continual_crust.field.seen import NO_MARK, RIGHT, Seen
 from continual_crust.field.settings import OWN_MODEL, Settings
 from continual_crust.field.strategy import FieldSift
 from continual_crust.models import build_model, check_takes
 from continual_crust.progress import OnProgress, unwatched
 from continual_crust.randomness import seed_for
 from continual_crust.selection.noise_share import NoiseEstimate
-from continual_crust.strategies.sift import ENOUGH, VOTERS
 from continual_crust.tensor_file import NotATensorFile, pack
 
 
@@ -189,10 +189,11 @@ class FieldLearner:
         lesson = resume(strategy)
         for _ in strategy.lesson(batch, lesson, on_progress, self.settings.seed + len(self.batches)):
             checkpoint(strategy, lesson)
-        self.let_go = self._without_forgotten(lesson, classes)
         reports = [self._reported(strategy, batch, lesson, label) for label in classes]
+        before = {} if self.strategy is None else self.strategy.memory
         self.strategy = strategy
-        self.second_thoughts = self._look_again(classes, on_progress) if brings_classes else {}
+        self.let_go = forgotten(self, lesson, classes, before)
+        self.second_thoughts = doubted(self, classes, on_progress) if brings_classes else {}
         return reports
 
     def files(self) -> dict[str, bytes]:
@@ -319,7 +320,8 @@ class FieldLearner:
             logits = strategy.judge.logits(batch.rows, own)
             seen.other[rows], seen.other_probability[rows] = second_opinion(logits.double(), label)
         seen.score[rows] = np.where(seen.mark[rows] == RIGHT, 1, found.right)
-        _doubt_forgotten(seen, lesson, label)
+        if label in lesson.forgotten:
+            seen.score[lesson.forgotten[label].numpy()] = FORGOTTEN
         seen.kept[:] = False
         seen.kept[strategy.memory[label].ids.cpu().numpy()] = True
         self.seen = replaced(self.seen, label, seen)
@@ -330,49 +332,6 @@ class FieldLearner:
         doubts = doubts_of(seen, doubtful, self.labels)
         noise = found.noise if len(fresh) else self.noise[label]
         return ClassReport(self.labels[label], len(fresh), int(seen.kept.sum()), doubts, noise, found.second)
-
-    def _without_forgotten(self, lesson: Lesson, learned: Sequence[int]) -> dict[Label, int]:
-        """Count and record what the lesson has let go of classes that it was not about."""
-        counts = {}
-        for label, ids in lesson.forgotten.items():
-            if label not in learned:
-                seen = copy.deepcopy(self.seen[label])
-                seen.kept[ids.numpy()] = False
-                _doubt_forgotten(seen, lesson, label)
-                self.seen = replaced(self.seen, label, seen)
-                counts[self.labels[label]] = len(ids)
-        return counts
-
-    def _look_again(self, learned: Sequence[int], on_progress: OnProgress) -> dict[Label, int]:
-        """Count and record the kept images of other classes that now look more like another class that is known.
-
-        They stay: a memory that lost them was cleaner in trials, but smaller, and the learner no better.
-        """
-        assert self.strategy is not None
-        memory = self.strategy.memory
-        rows = {label: memory[label].ids.cpu().numpy() for label in memory if label not in learned}
-        pinned = {label: self.seen[label].mark[ids] == RIGHT for label, ids in rows.items()}
-        counts = {}
-        for label, right in self.strategy.judge.judged_again(pinned, on_progress).items():
-            changed = (right < LIKELY) & (self.seen[label].score[rows[label]] >= LIKELY)
-            if not changed.any():
-                continue
-            seen, doubted = copy.deepcopy(self.seen[label]), rows[label][changed]
-            logits = self.strategy.judge.logits(
-                ArrayRows(memory[label].images.cpu().numpy()), torch.from_numpy(np.flatnonzero(changed))
-            )
-            seen.score[doubted] = right[changed]
-            seen.other[doubted], seen.other_probability[doubted] = second_opinion(logits.double(), label)
-            self.seen = replaced(self.seen, label, seen)
-            counts[self.labels[label]] = len(doubted)
-        return counts
-
-
-def _doubt_forgotten(seen: Seen, lesson: Lesson, label: int) -> None:
-    """Write down of what a lesson forgot that it looks wrong: no more of its neighbours are of its class than this."""
-    if label in lesson.forgotten:
-        rows = lesson.forgotten[label].numpy()
-        seen.score[rows] = np.minimum(seen.score[rows], 1 - ENOUGH / VOTERS)
 
 
 def replaced(items: list[Any], index: int, item: Any) -> list[Any]:
