@@ -6,11 +6,12 @@ only what looks right, judges again what it sees, and ends on what it keeps. Wha
 - Every image is judged by a model of the batch (`trust`), which says how likely its label is right and how noisy the
   batch is: each batch has a noise of its own here. It looks twice. First through the network as it was before the
   batch, which cannot have memorised wrong labels (one that has never told classes apart is taught by stage 1 first);
-  then through the network that has learned what looked right. Both looks count alike, in log odds.
-- Stage 2 learns the best of what looks right, as large a share of a class as the first look thinks is right. What is
-  kept is chosen among the best of what still looks right, the square of the share that both looks think is right: the
-  more is wrong, the less the order of the others can be trusted. The best are those with the highest odds and the
-  widest margin over other classes during stage 2, in units of their spreads.
+  then through the network that has learned what looked right. Both looks count alike, in log odds; how noisy the batch
+  is, the first look says alone.
+- Stage 2 learns the best of what looks right, as large a share of a class as seems to be right. What is kept is chosen
+  among the best of what still looks right, the square of that share, if these are enough to choose from: the more is
+  wrong, the less the order of the others can be trusted. The best are those with the highest odds and the widest margin over other classes during
+  stage 2, in units of their spreads.
 - Images that a person vouched for are always learned and, if there is room, kept.
 - A batch may bring more images of known classes. Such a class is chosen anew, among what was kept of it and what is
   new; all other memories stay as they are, but for what the review forgets: where a class is certainly noisy, what
@@ -106,7 +107,7 @@ class FieldSift(Sift):
     def _learned_what_looks_right(self, batch: Batch, lesson: Lesson, on_progress: OnProgress) -> Iterator[None]:
         """Stage 2: the better part of what looks right at first, moved; and what the learner says of all the others."""
         count = self.training.phase1_epochs - self._scouting()
-        best = [self._best_of_class(batch, lesson, label, power=1) for label in batch.classes]
+        best = [self._best_of_class(batch, lesson, label, 1, FEWEST) for label in batch.classes]
         taught = torch.cat(best).sort().values
         samples = self._with_others(
             batch, taught, lesson.epochs, count, "training on what looks right", on_progress, moves=True
@@ -152,10 +153,10 @@ class FieldSift(Sift):
             found[label] = logits[:, label] - (logits[:, others].logsumexp(dim=1) if others else 0)
         return found
 
-    def _best_of_class(self, batch: Batch, lesson: Lesson, label: int, power: int) -> Tensor:
+    def _best_of_class(self, batch: Batch, lesson: Lesson, label: int, power: int, least: int) -> Tensor:
         """Positions of the best of a class's images that look right, if any do, and of all that people vouched for.
 
-        How many is the share of the class that seems right, to this power.
+        How many is the share of the class that seems right, to this power; or `least`, if that is more.
         """
         own, found = batch.of_class(label), lesson.assessments[label]
         if not len(own):
@@ -167,7 +168,7 @@ class FieldSift(Sift):
         if bool(looks_right.any()):
             standing[~looks_right] = -math.inf
         share = 1.0 if found.noise is None else (1 - found.noise.estimate) ** power
-        count = min(max(FEWEST, math.ceil(share * len(own))), int(looks_right.sum()) or len(own))
+        count = min(max(least, math.ceil(share * len(own))), int(looks_right.sum()) or len(own))
         passes = torch.zeros(len(own), dtype=torch.bool)
         passes[standing.argsort(descending=True, stable=True)[:count]] = True
         return own[passes | batch.pinned[own]]
@@ -282,7 +283,7 @@ class FieldSift(Sift):
 
     def _choice(self, batch: Batch, lesson: Lesson, label: int, seed: int) -> Tensor:
         """Positions of a class's memory: all that people vouched for, then what the selector says."""
-        own = self._best_of_class(batch, lesson, label, power=2)
+        own = self._best_of_class(batch, lesson, label, 2, self.training.memory_per_class)
         pinned, free = own[batch.pinned[own]], own[~batch.pinned[own]]
         size = self.training.memory_per_class - len(pinned)
         if size < 0:  # more than can be kept

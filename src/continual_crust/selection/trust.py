@@ -18,7 +18,7 @@ class.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -154,13 +154,13 @@ def assess(
 
 
 def both_looks(first: Assessment, second: Assessment) -> Assessment:
-    """Two judgements of the same images as one, in which both count alike: odds by their logarithms."""
+    """Two judgements of the same images as one, in which both count alike: odds by their logarithms.
+
+    How noisy they are is for the first to say, if it was made by a network that had not been taught these labels.
+    """
     pooled = expit((log_odds(first.right) + log_odds(second.right)).numpy() / 2)
     right = np.where(first.right == second.right, first.right, pooled).astype(np.float32)
-    if first.noise is None or second.noise is None:
-        return Assessment(right, second.noise, second.second)
-    ends = zip(astuple(first.noise), astuple(second.noise), strict=True)
-    return Assessment(right, NoiseEstimate(*((one + other) / 2 for one, other in ends)), second.second)
+    return replace(first, right=right)
 
 
 def log_odds(right: NDArray[np.float32]) -> Tensor:
