@@ -3,10 +3,10 @@
     python benchmarks/large_folder.py --images 2000 8000 --memory-gib 4 --out results/large_folder.json
 
 Makes colour images of 32 × 32 pixels, half of them per class, and runs the command line in a process that may not have
-more private memory than the limit. The cache holds a quarter of the images only. There are two epochs on new images, one
-on all and one on what looks right, since more take more time but no more memory. What is decoded lies in a file that is
-mapped into memory, which the operating system takes back whenever it likes; so the figure that counts is the peak of
-anonymous memory.
+more private memory than the limit. The cache holds a quarter of the images only. There are two epochs on new images,
+one on all and one on what looks right, since more take more time but no more memory. What is decoded lies in a file
+that is mapped into memory, which the operating system takes back whenever it likes; so the figure that counts is the
+peak of anonymous memory.
 """
 
 from __future__ import annotations

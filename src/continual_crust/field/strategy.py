@@ -10,8 +10,8 @@ only what looks right, judges again what it sees, and ends on what it keeps. Wha
   is, the first look says alone.
 - Stage 2 learns the best of what looks right, as large a share of a class as seems to be right. What is kept is chosen
   among the best of what still looks right, the square of that share, if these are enough to choose from: the more is
-  wrong, the less the order of the others can be trusted. The best are those with the highest odds and the widest margin over other classes during
-  stage 2, in units of their spreads.
+  wrong, the less the order of the others can be trusted. The best are those with the highest odds and the widest
+  margin over other classes during stage 2, in units of their spreads.
 - Images that a person vouched for are always learned and, if there is room, kept.
 - A batch may bring more images of known classes. Such a class is chosen anew, among what was kept of it and what is
   new; all other memories stay as they are, but for what the review forgets: where a class is certainly noisy, what
