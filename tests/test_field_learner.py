@@ -26,6 +26,7 @@ from continual_crust import ContinualLearner
 from continual_crust.data import Dataset
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError
+from continual_crust.field.checkpoint import Checkpoint
 from continual_crust.field.growth import with_head
 from continual_crust.field.inputs import as_bytes, images_and_labels
 from continual_crust.field.judge import Judge
@@ -267,6 +268,34 @@ def test_what_is_forgotten_of_another_class_is_told(digits: Dataset) -> None:
     assert set(np.flatnonzero(after.kept)) == set(core.strategy.memory[3].ids.tolist())
     told = f"now that more is known, some of what was kept looks wrong and is forgotten: {forgotten.sum()} of '9'; a"
     assert second_thoughts(core)[0].startswith(told)
+
+
+def test_a_lesson_goes_on_from_every_epoch_to_the_same_bits(digits: Dataset, tmp_path: Path) -> None:
+    """Of stage 1, of stage 2, where margins are added up, and of stage 3, before which classes forget."""
+    nines, zeros, sevens = (numbers_of(digits, digit) for digit in (9, 0, 7))
+    learner = quick(memory_per_class=30, phase1_epochs=8, phase2_epochs=3).learn(*batch(digits, 0, 1, 2, count=40))
+    core = learner.learn(np.concatenate([nines[:50], zeros[40:60], sevens[:30]]), [9] * 100)._core
+    assert core is not None
+    images = sevens[60:, None]
+    count = len(images)
+    digests = np.zeros((count, 16), np.uint8)
+    incoming = core.record(ArrayRows(images), [7] * count, ["x"] * count, digests, [b""] * count, {"source": None})
+    files, stages = [], []
+
+    def save(strategy: FieldSift, lesson: Lesson) -> None:
+        files.append(tmp_path / str(len(files)))
+        stages.append(lesson.stage)
+        Checkpoint(files[-1], "key", every=-1).save(strategy, lesson)
+
+    undisturbed = copy.deepcopy(core)
+    undisturbed.learn(incoming, checkpoint=save)
+    assert stages == [1] * 2 + [2] * 6 + [3] * 3
+    assert undisturbed.let_go, "or there is less to test"
+    for file in files:
+        again = copy.deepcopy(core)
+        again.learn(incoming, resume=Checkpoint(file, "key", every=0).resumed)
+        assert again.files() == undisturbed.files()
+        assert again.let_go == undisturbed.let_go
 
 
 def test_one_more_image_says_nothing_about_the_noise_of_its_class(digits: Dataset) -> None:

@@ -37,7 +37,7 @@ from continual_crust.progress import OnProgress
 from continual_crust.randomness import seed_for
 from continual_crust.selection.crowds import votes
 from continual_crust.selection.selectors import select
-from continual_crust.selection.trust import both_looks, log_odds
+from continual_crust.selection.trust import Assessment, both_looks, log_odds
 from continual_crust.strategies.augmentation import moved
 from continual_crust.strategies.sift import ENOUGH, VOTERS, Sift, standardised
 from continual_crust.strategies.training import Phase, Trainable
@@ -105,9 +105,11 @@ class FieldSift(Sift):
         self._check_converged()
 
     def _learned_what_looks_right(self, batch: Batch, lesson: Lesson, on_progress: OnProgress) -> Iterator[None]:
-        """Stage 2: the better part of what looks right at first, moved; and what the learner says of all the others."""
+        """Stage 2: the best of what looks right at first, moved; and how the learner judges all images meanwhile."""
         count = self.training.phase1_epochs - self._scouting()
-        best = [self._best_of_class(batch, lesson, label, 1, FEWEST) for label in batch.classes]
+        best = [
+            self._best_of_class(batch, label, lesson.assessments[label], None, 1, FEWEST) for label in batch.classes
+        ]
         taught = torch.cat(best).sort().values
         samples = self._with_others(
             batch, taught, lesson.epochs, count, "training on what looks right", on_progress, moves=True
@@ -153,17 +155,19 @@ class FieldSift(Sift):
             found[label] = logits[:, label] - (logits[:, others].logsumexp(dim=1) if others else 0)
         return found
 
-    def _best_of_class(self, batch: Batch, lesson: Lesson, label: int, power: int, least: int) -> Tensor:
+    def _best_of_class(
+        self, batch: Batch, label: int, found: Assessment, margins: Tensor | None, power: int, least: int
+    ) -> Tensor:
         """Positions of the best of a class's images that look right, if any do, and of all that people vouched for.
 
         How many is the share of the class that seems right, to this power; or `least`, if that is more.
         """
-        own, found = batch.of_class(label), lesson.assessments[label]
+        own = batch.of_class(label)
         if not len(own):
             return own
         standing = standardised(log_odds(found.right))
-        if lesson.margins:
-            standing += standardised(lesson.margins[label].double())
+        if margins is not None:
+            standing += standardised(margins.double())
         looks_right = torch.from_numpy(found.right >= 0.5)
         if bool(looks_right.any()):
             standing[~looks_right] = -math.inf
@@ -283,7 +287,8 @@ class FieldSift(Sift):
 
     def _choice(self, batch: Batch, lesson: Lesson, label: int, seed: int) -> Tensor:
         """Positions of a class's memory: all that people vouched for, then what the selector says."""
-        own = self._best_of_class(batch, lesson, label, 2, self.training.memory_per_class)
+        found, margins = lesson.assessments[label], lesson.margins.get(label)
+        own = self._best_of_class(batch, label, found, margins, 2, self.training.memory_per_class)
         pinned, free = own[batch.pinned[own]], own[~batch.pinned[own]]
         size = self.training.memory_per_class - len(pinned)
         if size < 0:  # more than can be kept
