@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +36,8 @@ from continual_crust.field.notes import second_thoughts
 from continual_crust.field.rows import ArrayRows
 from continual_crust.field.strategy import FieldSift
 from continual_crust.models import build_model
+from continual_crust.selection.noise_share import NoiseEstimate
+from continual_crust.selection.trust import Assessment
 from continual_crust.strategies.training import Phase, Trainable, Training
 from field_images import numbers_of
 
@@ -270,8 +273,16 @@ def test_what_is_forgotten_of_another_class_is_told(digits: Dataset) -> None:
     assert second_thoughts(core)[0].startswith(told)
 
 
-def test_a_lesson_goes_on_from_every_epoch_to_the_same_bits(digits: Dataset, tmp_path: Path) -> None:
+def test_a_lesson_goes_on_from_every_epoch_to_the_same_bits(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of stage 1, of stage 2, where margins are added up, and of stage 3, before which classes forget."""
+    judged, half = Judge.assessments, NoiseEstimate(0.5, 0.3, 0.7)  # so that not all is taught that looks right
+
+    def noisy(self: Judge, *given: Any) -> dict[int, Assessment]:
+        return {label: replace(found, noise=half) for label, found in judged(self, *given).items()}
+
+    monkeypatch.setattr(Judge, "assessments", noisy)
     nines, zeros, sevens = (numbers_of(digits, digit) for digit in (9, 0, 7))
     learner = quick(memory_per_class=30, phase1_epochs=8, phase2_epochs=3).learn(*batch(digits, 0, 1, 2, count=40))
     core = learner.learn(np.concatenate([nines[:50], zeros[40:60], sevens[:30]]), [9] * 100)._core
