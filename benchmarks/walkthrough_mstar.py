@@ -3,8 +3,9 @@
     python benchmarks/walkthrough_mstar.py --data-root DIR --picture docs/walkthrough.png
 
 DIR holds mstar/train_17deg/CLASS/* and mstar/test_15deg/CLASS/*. The folders are those of `own_images_mstar`. The
-person who reviews knows the truth: of every chip that is kept for T62 but shows another known vehicle, where it
-belongs, and of those that show a bulldozer, that they are wrong. The picture is taken where chromium is installed.
+person who reviews knows the truth, and looks at the chips of T62 that are kept or look wrong: of those that show another
+known vehicle where they belong, of those that show a bulldozer that they are wrong, and of those that look wrong and
+show a T62 that they are right. The picture is taken where chromium is installed.
 """
 
 from __future__ import annotations
@@ -87,12 +88,14 @@ def true_classes(files: list[str]) -> np.ndarray:
 
 
 def review(learner: ContinualLearner, folder: Path) -> int:
-    """Write what a person who knows the truth says about the chips that are kept for the new class."""
+    """Write what a person who knows the truth says about the chips of the new class that are kept or look wrong."""
     seen, rows = learner.seen(NEW), []
-    for row in np.flatnonzero(seen.kept).tolist():
+    for row in np.flatnonzero(seen.kept | seen.looks_wrong()).tolist():
         true = true_classes([seen.files[row]])[0]
         if true != NEW:
             rows.append((seen.names()[row], NEW, *(("other", true) if true in KNOWN else ("wrong", ""))))
+        elif not seen.kept[row]:
+            rows.append((seen.names()[row], NEW, "right", ""))
     with (folder / "marks.csv").open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream).writerows([("file", "class", "mark", "new_class"), *rows])
     return len(rows)

@@ -321,7 +321,8 @@ class FieldLearner:
             seen.other[rows], seen.other_probability[rows] = second_opinion(logits.double(), label)
         seen.score[rows] = np.where(seen.mark[rows] == RIGHT, 1, found.right)
         if label in lesson.forgotten:
-            seen.score[lesson.forgotten[label].numpy()] = FORGOTTEN
+            gone = lesson.forgotten[label].numpy()
+            seen.score[gone] = np.minimum(seen.score[gone], FORGOTTEN)
         seen.kept[:] = False
         seen.kept[strategy.memory[label].ids.cpu().numpy()] = True
         self.seen = replaced(self.seen, label, seen)

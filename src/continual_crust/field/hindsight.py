@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from continual_crust.field.core import FieldLearner
 
 FORGOTTEN = 1 - ENOUGH / VOTERS
-"""How likely the label of what was forgotten is said to be right: at most this share of its neighbours had the same."""
+"""How likely the label of what was forgotten is right at most: no more of its neighbours had the same."""
 
 
 def forgotten(
@@ -34,7 +34,8 @@ def forgotten(
     for label, ids in lesson.forgotten.items():
         if label not in learned:
             gone = before[label][torch.isin(before[label].ids.cpu(), ids)].to("cpu")
-            seen = _doubted(learner, label, gone, np.full(len(gone), FORGOTTEN, np.float32))
+            right = np.minimum(learner.seen[label].score[gone.ids.numpy()], FORGOTTEN)
+            seen = _doubted(learner, label, gone, right)
             seen.kept[gone.ids.numpy()] = False
             learner.seen = [*learner.seen[:label], seen, *learner.seen[label + 1 :]]
             counts[learner.labels[label]] = len(gone)

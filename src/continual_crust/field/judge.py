@@ -53,7 +53,10 @@ class Judge:
         images = rows.take(positions)
         return network_view(self.network.evaluate(images.to(self.network.device))[0]), image_view(images)
 
-    def assessments(self, batch: Batch, on_progress: OnProgress, seed: int) -> dict[int, Assessment]:
+    def assessments(
+        self, batch: Batch, on_progress: OnProgress, seed: int, with_noise: bool = True
+    ) -> dict[int, Assessment]:
+        """By class of a batch, how likely each label is right; and unless that is known, how noisy the class is."""
         judged = 0
 
         def advance(count: int) -> None:
@@ -62,7 +65,7 @@ class Judge:
             on_progress("judging", judged, len(batch.labels))
 
         known = self._known(batch)
-        return {label: self._assessed(batch, label, known, advance, seed) for label in batch.classes}
+        return {label: self._assessed(batch, label, known, advance, seed, with_noise) for label in batch.classes}
 
     def judged_again(
         self, pinned: Mapping[int, NDArray[np.bool_]], on_progress: OnProgress
@@ -97,6 +100,7 @@ class Judge:
         known: Mapping[int, tuple[Points, Points]],
         advance: Callable[[int], None],
         seed: int,
+        with_noise: bool,
     ) -> Assessment:
         """Judge a class's images by what is known of all others, and by each other."""
         own, purpose = batch.of_class(label), seed_for(seed, f"trust {label}")
@@ -115,7 +119,7 @@ class Judge:
             View(np.concatenate(parts[view]), [projections[view](points) for points in plain[view].others])
             for view in range(2)
         ]
-        return assess(views, fitted, batch.new[own].numpy(), batch.pinned[own].numpy(), purpose)
+        return assess(views, fitted, batch.new[own].numpy(), batch.pinned[own].numpy(), purpose, with_noise)
 
     def _known(self, batch: Batch) -> dict[int, tuple[Points, Points]]:
         """Both views of what is known of every class that another one is to be compared with."""

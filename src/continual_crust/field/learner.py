@@ -46,8 +46,8 @@ class ContinualLearner:
     memory_per_class
         Images kept for each class.
     phase1_epochs, phase2_epochs
-        Epochs on new images, the first fifth on all of them and the others on what looks right; and on what is kept.
-        Chosen by the number of images if left out.
+        Epochs on new images, the first fifth (one at least) on all of them and the others on what looks right; and on
+        what is kept. Chosen by the number of images if left out.
     learning_rate, batch_size
         Of training.
     pretrained

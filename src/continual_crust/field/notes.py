@@ -183,7 +183,7 @@ def second_thoughts(learner: FieldLearner) -> list[str]:
     """About images of other classes that the lesson has made look wrong."""
     notes = []
     for counts, what, then in (
-        (learner.let_go, "was kept looks wrong and is forgotten", "a review can bring it back"),
+        (learner.let_go, "was kept looks wrong and is forgotten", "undo takes that back"),
         (learner.second_thoughts, "is kept looks wrong", "have a look in a review"),
     ):
         if counts:

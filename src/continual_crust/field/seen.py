@@ -17,7 +17,7 @@ The images themselves are not needed again; this is what a person needs to look 
 | `thumbnails`, `thumbnail_ends` | U8, I64 | JPEG files of at most 48 pixels a side, laid out as the names are |
 
 Scores, other classes and probabilities are those of the moment at which the image was last looked at: when its batch
-was learned or, for kept ones, when its class was last learned again, or a new class made them look wrong.
+was learned or, for kept ones, when its class was last learned again, or other classes made them look wrong.
 """
 
 from __future__ import annotations

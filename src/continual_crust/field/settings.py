@@ -44,8 +44,8 @@ class Settings:
     memory_per_class: int = 60
     """Images kept for each class."""
     phase1_epochs: int = 0
-    """Epochs on new images, the first fifth on all of them and the others on what looks right; 0 to choose by their
-    number: short, or wrong labels are memorised."""
+    """Epochs on new images, the first fifth (one at least) on all of them and the others on what looks right; 0 to
+    choose by their number: short, or wrong labels are memorised."""
     phase2_epochs: int = 0
     """Epochs on what is kept; 0 to choose."""
     learning_rate: float = 1e-3

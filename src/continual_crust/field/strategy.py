@@ -10,8 +10,8 @@ only what looks right, judges again what it sees, and ends on what it keeps. Wha
   is, the first look says alone.
 - Stage 2 learns the best of what looks right, as large a share of a class as seems to be right. What is kept is chosen
   among the best of what still looks right, the square of that share, if these are enough to choose from: the more is
-  wrong, the less the order of the others can be trusted. The best are those with the highest odds and the widest
-  margin over other classes during stage 2, in units of their spreads.
+  wrong, the less the order of the others can be trusted. The best are those with the highest odds and, once it is
+  known, the widest margin over other classes during stage 2, in units of their spreads.
 - Images that a person vouched for are always learned and, if there is room, kept.
 - A batch may bring more images of known classes. Such a class is chosen anew, among what was kept of it and what is
   new; all other memories stay as they are, but for what the review forgets: where a class is certainly noisy, what
@@ -82,7 +82,7 @@ class FieldSift(Sift):
         if lesson.stage == 2:
             yield from self._learned_what_looks_right(batch, lesson, on_progress)
             if lesson.margins:
-                again = self.judge.assessments(batch, on_progress, seed)
+                again = self.judge.assessments(batch, on_progress, seed, with_noise=False)
                 lesson.assessments = {label: both_looks(lesson.assessments[label], again[label]) for label in again}
             lesson.chosen = {label: self._choice(batch, lesson, label, seed) for label in batch.classes}
             self._remember_chosen(batch, lesson)
@@ -117,7 +117,7 @@ class FieldSift(Sift):
         phase = self._resumed_phase(lesson)
         for epoch in range(lesson.epochs, count):
             if len(samples):
-                phase.epoch(self._moved(samples) if isinstance(samples, Samples) else samples)
+                phase.epoch(samples)
                 for label, margins in self._margins_of_classes(batch).items():
                     lesson.margins[label] = lesson.margins.get(label, torch.zeros(())) + margins
             lesson.epochs = epoch + 1
@@ -160,7 +160,8 @@ class FieldSift(Sift):
     ) -> Tensor:
         """Positions of the best of a class's images that look right, if any do, and of all that people vouched for.
 
-        How many is the share of the class that seems right, to this power; or `least`, if that is more.
+        How many is the share of the new ones that seems right, to this power, and all others; or `least`, if that is
+        more.
         """
         own = batch.of_class(label)
         if not len(own):
@@ -172,7 +173,8 @@ class FieldSift(Sift):
         if bool(looks_right.any()):
             standing[~looks_right] = -math.inf
         share = 1.0 if found.noise is None else (1 - found.noise.estimate) ** power
-        count = min(max(least, math.ceil(share * len(own))), int(looks_right.sum()) or len(own))
+        new = int(batch.new[own].sum())
+        count = min(max(least, len(own) - new + math.ceil(share * new)), int(looks_right.sum()) or len(own))
         passes = torch.zeros(len(own), dtype=torch.bool)
         passes[standing.argsort(descending=True, stable=True)[:count]] = True
         return own[passes | batch.pinned[own]]
@@ -189,7 +191,7 @@ class FieldSift(Sift):
     def _out_of_place(self, batch: Batch, lesson: Lesson) -> dict[int, Tensor]:
         """By class, `ids` of the memories among whose neighbours nearly all are of one other class.
 
-        They are looked for in classes that are certainly noisy, and not in very small ones.
+        They are looked for in classes that are certainly noisy, and not in very small ones or where they are many.
         """
         doubtable = dict(batch.doubtable)
         for label, chosen in lesson.chosen.items():
@@ -204,7 +206,8 @@ class FieldSift(Sift):
         for label, may_be_forgotten in doubtable.items():
             own = kept.labels == label
             ids = kept.ids[own][(against[own] >= ENOUGH) & may_be_forgotten.to(own.device)].cpu()
-            if len(ids) and int(own.sum()) > VOTERS:
+            # Of two classes that are hard to tell apart, the smaller one would be gone.
+            if len(ids) and int(own.sum()) - len(ids) >= max(VOTERS, len(ids)):
                 found[label] = ids
         return found
 
@@ -243,7 +246,8 @@ class FieldSift(Sift):
     ) -> Trainable:
         """Images of the batch and the memory of all other classes, to train on; on a GPU, already there if they fit.
 
-        Those that are fetched batch by batch are moved as they come, if asked.
+        If they are to be moved, they are fetched and moved batch by batch, so that what a GPU has room for does not
+        decide which random numbers move which image.
         """
         others = [samples for label, samples in self.memory.items() if label not in batch.classes and len(samples)]
         labels = torch.cat([*(samples.labels.cpu() for samples in others), batch.labels[positions]])
@@ -259,7 +263,7 @@ class FieldSift(Sift):
             on_progress(what, done, total)
 
         self._measure(rows)
-        if self._fits_the_device(len(rows) * int(np.prod(rows.shape))):
+        if not moves and self._fits_the_device(len(rows) * int(np.prod(rows.shape))):
             # A GPU's steps are recorded and replayed, if the samples lie there.
             return Samples.of(rows.take(torch.arange(len(rows))), labels, ids).to(self.network.device)
         return RowSamples(rows, labels, ids, self.network.device, fetched, self._moved if moves else None)
@@ -300,7 +304,7 @@ class FieldSift(Sift):
             return pinned
         looked_at = free[:0] if self.selector.draws_only else free
         with self._timed_selection():
-            parts = [batch.rows.take(part).to(self.network.device) for part in chunks(looked_at, batch.rows.shape)]
+            parts = (batch.rows.take(part).to(self.network.device) for part in chunks(looked_at, batch.rows.shape))
             features, logits = zip(*(self.network.evaluate(images) for images in parts), strict=True)
             labels = torch.full((len(free),), label, device=self.network.device)
             judged = self.network.candidates(torch.cat(features), torch.cat(logits), labels)

@@ -6,7 +6,6 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from continual_crust.selection.products import full_precision
 
@@ -33,7 +32,8 @@ def votes(points: Tensor, labels: Tensor, voters: int) -> tuple[Tensor, Tensor]:
     left_out = found == torch.arange(len(points), device=points.device)[:, None]
     left_out[:, -1] |= ~left_out.any(dim=1)
     neighbours = labels[found[~left_out].view(len(points), found.shape[1] - 1)]
-    counts = functional.one_hot(neighbours, int(labels.max()) + 1).sum(dim=1)
+    counts = labels.new_zeros(len(points), int(labels.max()) + 1)
+    counts.scatter_add_(1, neighbours, torch.ones_like(neighbours))
     own = labels[:, None]
     return counts.gather(1, own).squeeze(1), counts.scatter(1, own, 0).amax(dim=1)
 

@@ -110,6 +110,7 @@ def assess(
     counted: NDArray[np.bool_],
     known_right: NDArray[np.bool_],
     seed: int = 0,
+    with_noise: bool = True,
 ) -> Assessment:
     """Judge a batch of one class.
 
@@ -125,6 +126,8 @@ def assess(
         Images a person has vouched for.
     seed
         Decides the resampling.
+    with_noise
+        Whether to say how noisy the batch is, which takes most of the time.
     """
     count = len(counted)
     if not counted.any() or not _can_be_told(views):
@@ -133,7 +136,7 @@ def assess(
     densities = [mixture.densities() for mixture in mixtures]
     kinds = _normalized(sum(densities, np.zeros(1)), shares, known_right)
     right = kinds[:, 0].astype(np.float32)
-    if counted.sum() < FEWEST:
+    if counted.sum() < FEWEST or not with_noise:
         return Assessment(right, None)
     # By its looks alone: a network has learned the other classes' remembered images, and new ones look less like them.
     looks, mixture = densities[-1][counted], mixtures[-1]
