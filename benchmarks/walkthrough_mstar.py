@@ -3,9 +3,9 @@
     python benchmarks/walkthrough_mstar.py --data-root DIR --picture docs/walkthrough.png
 
 DIR holds mstar/train_17deg/CLASS/* and mstar/test_15deg/CLASS/*. The folders are those of `own_images_mstar`. The
-person who reviews knows the truth, and looks at the chips of T62 that are kept or look wrong: of those that show another
-known vehicle where they belong, of those that show a bulldozer that they are wrong, and of those that look wrong and
-show a T62 that they are right. The picture is taken where chromium is installed.
+person who reviews knows the truth, and says of the chips of T62 that are kept or look wrong: where they belong, if they
+show another known vehicle; that they are wrong, if they show a bulldozer; and that they are right, if they look wrong
+and show a T62. The picture is taken where chromium is installed.
 """
 
 from __future__ import annotations

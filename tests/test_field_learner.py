@@ -269,7 +269,7 @@ def test_what_is_forgotten_of_another_class_is_told(digits: Dataset) -> None:
     assert after.looks_wrong()[forgotten].all()
     assert core.let_go == {9: int(forgotten.sum())}
     assert set(np.flatnonzero(after.kept)) == set(core.strategy.memory[3].ids.tolist())
-    told = f"now that more is known, some of what was kept looks wrong and is forgotten: {forgotten.sum()} of '9'; a"
+    told = f"now that more is known, some of what was kept looks wrong and is forgotten: {forgotten.sum()} of '9'; undo"
     assert second_thoughts(core)[0].startswith(told)
 
 
@@ -279,8 +279,8 @@ def test_a_lesson_goes_on_from_every_epoch_to_the_same_bits(
     """Of stage 1, of stage 2, where margins are added up, and of stage 3, before which classes forget."""
     judged, half = Judge.assessments, NoiseEstimate(0.5, 0.3, 0.7)  # so that not all is taught that looks right
 
-    def noisy(self: Judge, *given: Any) -> dict[int, Assessment]:
-        return {label: replace(found, noise=half) for label, found in judged(self, *given).items()}
+    def noisy(self: Judge, *given: Any, **options: bool) -> dict[int, Assessment]:
+        return {label: replace(found, noise=half) for label, found in judged(self, *given, **options).items()}
 
     monkeypatch.setattr(Judge, "assessments", noisy)
     nines, zeros, sevens = (numbers_of(digits, digit) for digit in (9, 0, 7))
