@@ -210,6 +210,15 @@ def test_what_is_kept_is_doubted_for_another_known_class_alone() -> None:
     assert right_among_known([View(own[:5], [other])] * 2, vouched[:5]).tolist() == [1] * 5
 
 
+def test_a_look_that_leaves_out_the_noise_is_otherwise_the_same() -> None:
+    own, _, others = clouds(0.2, 0.1)
+    views = [View(own, others)] * 2
+    given = views, np.arange(200), np.ones(200, np.bool_), np.zeros(200, np.bool_), 0
+    assert assess(*given).noise is not None
+    assert assess(*given, with_noise=False).noise is None
+    np.testing.assert_array_equal(assess(*given).right, assess(*given, with_noise=False).right)
+
+
 def test_two_looks_count_alike_but_for_the_noise() -> None:
     first = Assessment(np.array([0.9, 0.5, 0.1, 1.0, 0.0], np.float32), NoiseEstimate(0.3, 0.1, 0.5))
     second = Assessment(np.array([0.1, 0.9, 0.1, 1.0, 0.9], np.float32), NoiseEstimate(0.5, 0.3, 0.9), 0.2)
