@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from continual_crust.field.judge import both_looks
 from continual_crust.selection.noise_share import Likeness, NoiseEstimate
 from continual_crust.selection.trust import (
     FITTED,
@@ -14,7 +15,6 @@ from continual_crust.selection.trust import (
     Projection,
     View,
     assess,
-    both_looks,
     right_among_known,
     sample_of,
     second_cloud,

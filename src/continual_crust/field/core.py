@@ -34,7 +34,7 @@ from continual_crust.field.persistence import (
 )
 from continual_crust.field.reports import ClassReport, doubts_of, second_opinion
 from continual_crust.field.rows import ArrayRows, Rows, StackedRows
-from continual_crust.field.seen import NO_MARK, RIGHT, Seen
+from continual_crust.field.seen import NO_MARK, RIGHT, Seen, replaced
 from continual_crust.field.settings import OWN_MODEL, Settings
 from continual_crust.field.strategy import FieldSift
 from continual_crust.models import build_model, check_takes
@@ -299,7 +299,7 @@ class FieldLearner:
             doubtable={
                 label: torch.from_numpy(self.seen[label].mark[samples.ids.cpu().numpy()] != RIGHT)
                 for label, samples in strategy.memory.items()
-                if label not in classes and (noise := self.noise[label]) is not None and noise.low > 0
+                if label not in classes and (noise := self.noise[label]) is not None and noise.is_certain
             },
         )
 
@@ -333,8 +333,3 @@ class FieldLearner:
         doubts = doubts_of(seen, doubtful, self.labels)
         noise = found.noise if len(fresh) else self.noise[label]
         return ClassReport(self.labels[label], len(fresh), int(seen.kept.sum()), doubts, noise, found.second)
-
-
-def replaced(items: list[Any], index: int, item: Any) -> list[Any]:
-    """A list with another item in one place; the old list stays as it is."""
-    return [*items[:index], item, *items[index + 1 :]]

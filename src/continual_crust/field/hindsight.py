@@ -15,7 +15,7 @@ from continual_crust.field.inputs import Label
 from continual_crust.field.lesson import Lesson
 from continual_crust.field.reports import second_opinion
 from continual_crust.field.rows import ArrayRows
-from continual_crust.field.seen import LIKELY, RIGHT, Seen
+from continual_crust.field.seen import LIKELY, RIGHT, Seen, replaced
 from continual_crust.progress import OnProgress
 from continual_crust.strategies.sift import ENOUGH, VOTERS
 
@@ -37,7 +37,7 @@ def forgotten(
             right = np.minimum(learner.seen[label].score[gone.ids.numpy()], FORGOTTEN)
             seen = _doubted(learner, label, gone, right)
             seen.kept[gone.ids.numpy()] = False
-            learner.seen = [*learner.seen[:label], seen, *learner.seen[label + 1 :]]
+            learner.seen = replaced(learner.seen, label, seen)
             counts[learner.labels[label]] = len(gone)
     return counts
 
@@ -56,7 +56,7 @@ def doubted(learner: FieldLearner, learned: Sequence[int], on_progress: OnProgre
         changed = (right < LIKELY) & (learner.seen[label].score[rows[label]] >= LIKELY)
         if changed.any():
             seen = _doubted(learner, label, memory[label][torch.from_numpy(changed)].to("cpu"), right[changed])
-            learner.seen = [*learner.seen[:label], seen, *learner.seen[label + 1 :]]
+            learner.seen = replaced(learner.seen, label, seen)
             counts[learner.labels[label]] = int(changed.sum())
     return counts
 

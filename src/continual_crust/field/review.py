@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from continual_crust.data.samples import Samples
 from continual_crust.errors import InputError, unknown_name
-from continual_crust.field.core import FieldLearner, Incoming, replaced
+from continual_crust.field.core import FieldLearner, Incoming
 from continual_crust.field.folder import Form, class_name, image_files, in_folder_called
 from continual_crust.field.inputs import Label
 from continual_crust.field.review_file import Mark
 from continual_crust.field.rows import ArrayRows
-from continual_crust.field.seen import NO_MARK, OTHER, RIGHT, WRONG, Seen, digest_of
+from continual_crust.field.seen import NO_MARK, OTHER, RIGHT, WRONG, Seen, digest_of, replaced
 
 
 class Review:

@@ -217,3 +217,8 @@ def thumbnail_of(image: Bytes) -> bytes:
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=85)
     return file.getvalue()
+
+
+def replaced(items: list[Any], index: int, item: Any) -> list[Any]:
+    """A list with another item in one place; the old list stays as it is."""
+    return [*items[:index], item, *items[index + 1 :]]

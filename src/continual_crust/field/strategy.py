@@ -30,16 +30,16 @@ import torch
 from torch import Tensor
 
 from continual_crust.data.samples import Samples
-from continual_crust.field.judge import Judge
+from continual_crust.field.judge import Judge, both_looks, log_odds
 from continual_crust.field.lesson import Batch, Lesson
 from continual_crust.field.rows import ArrayRows, ChosenRows, Rows, RowSamples, StackedRows, chunks
 from continual_crust.progress import OnProgress
 from continual_crust.randomness import seed_for
 from continual_crust.selection.crowds import votes
 from continual_crust.selection.selectors import select
-from continual_crust.selection.trust import Assessment, both_looks, log_odds
+from continual_crust.selection.trust import Assessment
 from continual_crust.strategies.augmentation import moved
-from continual_crust.strategies.sift import ENOUGH, VOTERS, Sift, standardised
+from continual_crust.strategies.sift import ENOUGH, VOTERS, Sift, margins_of, standardised
 from continual_crust.strategies.training import Phase, Trainable
 
 CANDIDATES = 4000
@@ -151,8 +151,7 @@ class FieldSift(Sift):
         found = {}
         for label in batch.classes:
             logits = self.judge.logits(batch.rows, batch.of_class(label))
-            others = [other for other in range(logits.shape[1]) if other != label]
-            found[label] = logits[:, label] - (logits[:, others].logsumexp(dim=1) if others else 0)
+            found[label] = margins_of(logits, label, range(logits.shape[1]))
         return found
 
     def _best_of_class(
@@ -196,7 +195,7 @@ class FieldSift(Sift):
         doubtable = dict(batch.doubtable)
         for label, chosen in lesson.chosen.items():
             noise = lesson.assessments[label].noise
-            if noise is not None and noise.low > 0:
+            if noise is not None and noise.is_certain:
                 doubtable[label] = ~batch.pinned[chosen]
         kept = self.remembered()
         if kept is None or not doubtable:

@@ -49,6 +49,11 @@ class NoiseEstimate:
     low: float
     high: float
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether some labels are wrong, by all that the interval holds."""
+        return self.low > 0
+
     def __str__(self) -> str:
         return f"{self.estimate:.0%} ({self.low:.0%} to {self.high:.0%})"
 

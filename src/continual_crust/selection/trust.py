@@ -18,12 +18,11 @@ class.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from scipy.special import expit, gammaln, logit
+from scipy.special import gammaln
 from torch import Tensor
 from torch.nn import functional
 
@@ -154,21 +153,6 @@ def assess(
             resampled.append(about @ again / about.sum())
     second = second_cloud(views[-1].own[counted & (right >= 0.5)])
     return Assessment(right, noise_estimate(kinds[counted].mean(axis=0), resampled, likenesses, second), second)
-
-
-def both_looks(first: Assessment, second: Assessment) -> Assessment:
-    """Two judgements of the same images as one, in which both count alike: odds by their logarithms.
-
-    How noisy they are is for the first to say, if it was made by a network that had not been taught these labels.
-    """
-    pooled = expit((log_odds(first.right) + log_odds(second.right)).numpy() / 2)
-    right = np.where(first.right == second.right, first.right, pooled).astype(np.float32)
-    return replace(first, right=right)
-
-
-def log_odds(right: NDArray[np.float32]) -> Tensor:
-    """The logarithms of odds; certainty counts for no more than a million to one."""
-    return torch.from_numpy(logit(right.astype(np.float64).clip(1e-6, 1 - 1e-6)))
 
 
 def right_among_known(views: Sequence[View], known_right: NDArray[np.bool_]) -> NDArray[np.float32]:

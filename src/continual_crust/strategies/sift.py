@@ -343,9 +343,7 @@ class Sift(Strategy):
         return {label: self._margin(samples, label, seen) for label, samples in own.items() if len(samples)}
 
     def _margin(self, samples: Samples, label: int, seen: list[int]) -> Tensor:
-        logits = self.network.evaluate(samples.images)[1]
-        others = [other for other in seen if other != label]
-        return logits[:, label] - (logits[:, others].logsumexp(dim=1) if others else 0)
+        return margins_of(self.network.evaluate(samples.images)[1], label, seen)
 
 
 class _Means:
@@ -369,3 +367,9 @@ def _mean(shares: list[float]) -> float:
 def standardised(numbers: Tensor) -> Tensor:
     """The numbers scaled to mean 0 and spread 1."""
     return (numbers - numbers.mean()) / numbers.std(correction=0).clamp(min=1e-12)
+
+
+def margins_of(logits: Tensor, label: int, classes: Iterable[int]) -> Tensor:
+    """How far a label is ahead of all other classes, by the logits of each sample."""
+    others = [other for other in classes if other != label]
+    return logits[:, label] - (logits[:, others].logsumexp(dim=1) if others else 0)
