@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/noise_estimate.json"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    data = _part(load_dataset(options.dataset, options.data_root), options.classes, options.images)
+    data = part_of(load_dataset(options.dataset, options.data_root), options.classes, options.images)
     levels = {}
     for level in options.levels:
         batches, accuracies = [], []
@@ -132,7 +132,7 @@ def main() -> None:
     write_json(options.out, result)
 
 
-def _part(data: Dataset, classes: int, images: int) -> Dataset:
+def part_of(data: Dataset, classes: int, images: int) -> Dataset:
     """The first classes, with at most so many training images each."""
     train = torch.cat([(data.train_labels == label).nonzero().flatten()[:images] for label in range(classes)])
     test = (data.test_labels < classes).nonzero().flatten()

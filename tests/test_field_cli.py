@@ -589,6 +589,8 @@ def test_progress_tells_the_truth(digits: Dataset, tmp_path: Path) -> None:
         "training on what is kept",
     ]  # fmt: skip
     assert told["training on everything"] == [(8 * step, 32) for step in range(1, 5)]
+    *learned, _, looked_at = told["training on what looks right"]  # after the epoch at the images of both classes
+    assert looked_at == (learned[-1][0] + 32, learned[-1][0] + 32)
     assert told["training on what is kept"] == [(1, 3), (2, 3), (3, 3)]
     for counts in told.values():
         assert counts[-1][0] == counts[-1][1]

@@ -27,6 +27,18 @@ def unwatched(what: str, done: int, total: int) -> None:
     """An :data:`OnProgress` where nobody wants to know."""
 
 
+class Count:
+    """Tells how far something has come that is done piece by piece."""
+
+    def __init__(self, on_progress: OnProgress, what: str, total: int, done: int = 0) -> None:
+        self._on_progress, self._what, self._total, self._done = on_progress, what, total, done
+
+    def add(self, count: int) -> None:
+        """So much more is done."""
+        self._done = min(self._done + count, self._total)
+        self._on_progress(self._what, self._done, self._total)
+
+
 class RunProgress:
     """Follows one run: which experience, which phase, which epoch, how long still."""
 

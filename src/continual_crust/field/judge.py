@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 from continual_crust.data.samples import Samples
 from continual_crust.field.lesson import Batch
 from continual_crust.field.rows import ArrayRows, Rows, chunks
-from continual_crust.progress import OnProgress
+from continual_crust.progress import Count, OnProgress
 from continual_crust.randomness import seed_for
 from continual_crust.selection.trust import (
     DIRECTIONS,
@@ -40,10 +40,14 @@ class Judge:
     def __init__(self, network: Network, memory: Mapping[int, Samples]) -> None:
         self.network, self.memory = network, memory
 
-    def logits(self, rows: Rows, positions: Tensor) -> Tensor:
+    def logits(self, rows: Rows, positions: Tensor, looked_at: Count | None = None) -> Tensor:
         """What the network says about images, on the CPU."""
-        parts = (rows.take(part).to(self.network.device) for part in chunks(positions, rows.shape))
-        return torch.cat([self.network.evaluate(images)[1].cpu() for images in parts])
+        found = []
+        for part in chunks(positions, rows.shape):
+            found.append(self.network.evaluate(rows.take(part).to(self.network.device))[1].cpu())
+            if looked_at is not None:
+                looked_at.add(len(part))
+        return torch.cat(found)
 
     def views(self, rows: Rows, positions: Tensor) -> tuple[Points, Points]:
         """The network's view and the image's view of some images, fetched a few at a time."""
@@ -59,15 +63,8 @@ class Judge:
         self, batch: Batch, on_progress: OnProgress, seed: int, with_noise: bool = True
     ) -> dict[int, Assessment]:
         """By class of a batch, how likely each label is right; and unless that is known, how noisy the class is."""
-        judged = 0
-
-        def advance(count: int) -> None:
-            nonlocal judged
-            judged += count
-            on_progress("judging", judged, len(batch.labels))
-
-        known = self._known(batch)
-        return {label: self._assessed(batch, label, known, advance, seed, with_noise) for label in batch.classes}
+        judged, known = Count(on_progress, "judging", len(batch.labels)), self._known(batch)
+        return {label: self._assessed(batch, label, known, judged, seed, with_noise) for label in batch.classes}
 
     def judged_again(
         self, pinned: Mapping[int, NDArray[np.bool_]], on_progress: OnProgress
@@ -100,7 +97,7 @@ class Judge:
         batch: Batch,
         label: int,
         known: Mapping[int, tuple[Points, Points]],
-        advance: Callable[[int], None],
+        judged: Count,
         seed: int,
         with_noise: bool,
     ) -> Assessment:
@@ -116,7 +113,7 @@ class Judge:
         for part in chunks(own, batch.rows.shape):
             for view, points in enumerate(self._look(batch.rows, part)):
                 parts[view].append(projections[view](points))
-            advance(len(part))
+            judged.add(len(part))
         views = [
             View(np.concatenate(parts[view]), [projections[view](points) for points in plain[view].others])
             for view in range(2)

@@ -33,7 +33,7 @@ from continual_crust.data.samples import Samples
 from continual_crust.field.judge import Judge, both_looks, log_odds
 from continual_crust.field.lesson import Batch, Lesson
 from continual_crust.field.rows import ArrayRows, ChosenRows, Rows, RowSamples, StackedRows, chunks
-from continual_crust.progress import OnProgress
+from continual_crust.progress import Count, OnProgress
 from continual_crust.randomness import seed_for
 from continual_crust.selection.crowds import votes
 from continual_crust.selection.selectors import select
@@ -95,7 +95,9 @@ class FieldSift(Sift):
         """Stage 1: a few epochs on everything."""
         count = self._scouting()
         everything = torch.arange(len(batch.labels))
-        samples = self._with_others(batch, everything, lesson.epochs, count, "training on everything", on_progress)
+        images = len(everything) + sum(map(len, self._others(batch)))
+        fetched = Count(on_progress, "training on everything", images * count, images * lesson.epochs)
+        samples = self._with_others(batch, everything, fetched)
         phase = self._resumed_phase(lesson)
         for epoch in range(lesson.epochs, count):
             if len(samples):
@@ -111,14 +113,14 @@ class FieldSift(Sift):
             self._best_of_class(batch, label, lesson.assessments[label], None, 1, FEWEST) for label in batch.classes
         ]
         taught = torch.cat(best).sort().values
-        samples = self._with_others(
-            batch, taught, lesson.epochs, count, "training on what looks right", on_progress, moves=True
-        )
+        images = len(taught) + sum(map(len, self._others(batch))) + len(batch.labels)
+        fetched = Count(on_progress, "training on what looks right", images * count, images * lesson.epochs)
+        samples = self._with_others(batch, taught, fetched, moves=True)
         phase = self._resumed_phase(lesson)
         for epoch in range(lesson.epochs, count):
             if len(samples):
                 phase.epoch(samples)
-                for label, margins in self._margins_of_classes(batch).items():
+                for label, margins in self._margins_of_classes(batch, fetched).items():
                     lesson.margins[label] = lesson.margins.get(label, torch.zeros(())) + margins
             lesson.epochs = epoch + 1
             yield
@@ -146,11 +148,11 @@ class FieldSift(Sift):
     def _moved(self, samples: Samples) -> Samples:
         return moved(samples, MOVED, False, self._generator)
 
-    def _margins_of_classes(self, batch: Batch) -> dict[int, Tensor]:
+    def _margins_of_classes(self, batch: Batch, fetched: Count) -> dict[int, Tensor]:
         """By class, how far each image's label is ahead of all other classes now."""
         found = {}
         for label in batch.classes:
-            logits = self.judge.logits(batch.rows, batch.of_class(label))
+            logits = self.judge.logits(batch.rows, batch.of_class(label), fetched)
             found[label] = margins_of(logits, label, range(logits.shape[1]))
         return found
 
@@ -233,39 +235,26 @@ class FieldSift(Sift):
         """Where the optimizer of the phase under way stands."""
         return {} if self._current_phase is None else self._current_phase.state()
 
-    def _with_others(
-        self,
-        batch: Batch,
-        positions: Tensor,
-        epochs_done: int,
-        epochs: int,
-        what: str,
-        on_progress: OnProgress,
-        moves: bool = False,
-    ) -> Trainable:
+    def _others(self, batch: Batch) -> list[Samples]:
+        """The memory of all other classes."""
+        return [samples for label, samples in self.memory.items() if label not in batch.classes and len(samples)]
+
+    def _with_others(self, batch: Batch, positions: Tensor, fetched: Count, moves: bool = False) -> Trainable:
         """Images of the batch and the memory of all other classes, to train on; on a GPU, already there if they fit.
 
         If they are to be moved, they are fetched and moved batch by batch, so that what a GPU has room for does not
         decide which random numbers move which image.
         """
-        others = [samples for label, samples in self.memory.items() if label not in batch.classes and len(samples)]
+        others = self._others(batch)
         labels = torch.cat([*(samples.labels.cpu() for samples in others), batch.labels[positions]])
         ids = torch.cat([*(samples.ids.cpu() for samples in others), batch.ids[positions]])
         chosen = ChosenRows(batch.rows, positions)
         rows = StackedRows([*(ArrayRows(samples.images.cpu().numpy()) for samples in others), chosen])
-        total = len(rows) * epochs
-        done = len(rows) * epochs_done
-
-        def fetched(count: int) -> None:
-            nonlocal done
-            done = min(done + count, total)
-            on_progress(what, done, total)
-
         self._measure(rows)
         if not moves and self._fits_the_device(len(rows) * int(np.prod(rows.shape))):
             # A GPU's steps are recorded and replayed, if the samples lie there.
             return Samples.of(rows.take(torch.arange(len(rows))), labels, ids).to(self.network.device)
-        return RowSamples(rows, labels, ids, self.network.device, fetched, self._moved if moves else None)
+        return RowSamples(rows, labels, ids, self.network.device, fetched.add, self._moved if moves else None)
 
     def _fits_the_device(self, size: int) -> bool:
         """Whether so many bytes, twice, leave most of a GPU's memory free; a CPU's is never filled on purpose."""
