@@ -50,10 +50,7 @@ def learned(stream: Stream, seed: int, memory: int, unseen: bool) -> tuple[list[
 
     With `unseen`, of those classes alone that are mixed with none but classes that come later.
     """
-    learner = ContinualLearner(memory_per_class=memory, seed=seed, device="cpu")
-    for experience in stream:
-        samples = experience.samples
-        learner.learn(samples.images, samples.labels, [str(number) for number in samples.ids.tolist()])
+    learner = taught(stream, seed, memory)
     batches = []
     for label, noise in learner.noise_.items():
         seen = learner.seen(label)
@@ -61,6 +58,15 @@ def learned(stream: Stream, seed: int, memory: int, unseen: bool) -> tuple[list[
             clean = stream.truth.is_clean(torch.tensor([int(name) for name in seen.files])).numpy()
             batches.append(Batch(noise.estimate, noise.low, noise.high, seen.score, clean, seen.kept))
     return batches, float(np.mean([learner.score(*stream.test(number)) for number in range(len(stream))]))
+
+
+def taught(stream: Stream, seed: int, memory: int) -> ContinualLearner:
+    """A learner of a stream, whose images are named by their numbers."""
+    learner = ContinualLearner(memory_per_class=memory, seed=seed, device="cpu")
+    for experience in stream:
+        samples = experience.samples
+        learner.learn(samples.images, samples.labels, [str(number) for number in samples.ids.tolist()])
+    return learner
 
 
 def later_alone(stream: Stream, label: int, files: list[str]) -> bool:

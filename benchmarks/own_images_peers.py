@@ -26,7 +26,6 @@ import torch
 from cleanlab.filter import find_label_issues
 from torch import Tensor
 
-from continual_crust import ContinualLearner
 from continual_crust.data import Experience, Noise, Samples, Stream, load_dataset
 from continual_crust.evaluation import accuracies, mean_purity, purity_per_class
 from continual_crust.field.settings import Settings
@@ -37,7 +36,7 @@ from continual_crust.selection.selectors import SelectorConfig
 from continual_crust.strategies import ContinualCrust, Naive, Training
 from continual_crust.studies.result import versions
 from continual_crust.writing import write_json
-from noise_estimate import part_of
+from noise_estimate import part_of, taught
 
 MEMORY = 25
 LEVELS = (0.0, 0.1, 0.3, 0.5)
@@ -83,8 +82,8 @@ def by_cleanlab(stream: Stream, seed: int) -> Clean:
             return torch.ones(len(new), dtype=torch.bool)
         probabilities = torch.zeros(len(everything), len(known), dtype=torch.float64)
         for number, held_out in enumerate(_folds(labels, seed)):
-            taught = everything[(~held_out).nonzero().flatten()]
-            judge = _taught(stream, taught, seed_for(seed, f"fold {number}"))
+            others = everything[(~held_out).nonzero().flatten()]
+            judge = _judge_of(stream, others, seed_for(seed, f"fold {number}"))
             _, logits = judge.network.evaluate(everything.images[held_out])
             probabilities[held_out] = logits[:, known].double().softmax(dim=1)
         named = find_label_issues(labels.numpy(), probabilities.numpy(), n_jobs=1)
@@ -109,7 +108,7 @@ def _folds(labels: Tensor, seed: int) -> Iterator[Tensor]:
         yield fold == number
 
 
-def _taught(stream: Stream, samples: Samples, seed: int) -> Naive:
+def _judge_of(stream: Stream, samples: Samples, seed: int) -> Naive:
     model = build_model("simple_cnn", stream.dataset.image_shape, stream.dataset.classes, seed=seed)
     judge = Naive(model, Training(max(1, FOLD_STEPS * 32 // len(samples)), 0, shift=MOVED), seed=seed)
     judge.learn(Experience(tuple(samples.labels.unique().tolist()), samples))
@@ -123,10 +122,7 @@ def by_truth(stream: Stream, _seed: int) -> Clean:
 
 def tool(stream: Stream, seed: int) -> dict[str, float]:
     """`ContinualLearner` as it comes."""
-    learner = ContinualLearner(memory_per_class=MEMORY, seed=seed, device="cpu")
-    for experience in stream:
-        samples = experience.samples
-        learner.learn(samples.images, samples.labels, [str(number) for number in samples.ids.tolist()])
+    learner = taught(stream, seed, MEMORY)
     named, kept, clean = [], [], []
     for label in learner.noise_:
         seen = learner.seen(label)
@@ -168,14 +164,8 @@ def main() -> None:
     for level in options.levels:
         for seed in seeds:
             for way, learn in WAYS.items():
-                rows.append(
-                    {
-                        "level": level,
-                        "seed": seed,
-                        "way": way,
-                        **learn(Stream(data, Noise.parse(f"label:{level}"), seed), seed),
-                    }
-                )
+                found = learn(Stream(data, Noise.parse(f"label:{level}"), seed), seed)
+                rows.append({"level": level, "seed": seed, "way": way, **found})
                 print(rows[-1], flush=True)
     result = {"dataset": options.dataset, "images_per_class": options.images, "memory_per_class": MEMORY}
     write_json(options.out, {**result, "rows": rows, "versions": versions()})

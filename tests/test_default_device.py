@@ -25,11 +25,10 @@ SIFTS = {"sift", "sift_oracle"}
 """These two do not keep to it yet."""
 
 
-def same_on_any_default_device(result: Callable[[], object]) -> None:
+def on_two_default_devices(result: Callable[[], object]) -> tuple[object, object]:
     here = result()
     with torch.device("meta"):
-        there = result()
-    assert there == here
+        return here, result()
 
 
 def outputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -46,16 +45,25 @@ def test_selection(name: str, rule: str) -> None:
         generator = torch.Generator().manual_seed(0)
         return select(SelectorConfig(name, rule), Candidates(*outputs()), 9, generator).indices.tolist()
 
-    same_on_any_default_device(chosen)
+    here, there = on_two_default_devices(chosen)
+    assert there == here
 
 
 def test_label_issues() -> None:
     features, logits, labels, weight = outputs()
     given = labels.where(features[:, 0] > 0, 0)
-    same_on_any_default_device(lambda: find_label_issues(given, logits.softmax(dim=1)).indices.tolist())
-    same_on_any_default_device(lambda: find_label_issues(given, features=features, logits=logits).indices.tolist())
-    same_on_any_default_device(lambda: find_label_issues(given.tolist(), logits.softmax(dim=1).tolist()).mask.tolist())
-    same_on_any_default_device(lambda: last_layer_gradients(features, logits, given, weight, "logits").tolist())
+
+    def found() -> list[object]:
+        probabilities = logits.softmax(dim=1)
+        return [
+            find_label_issues(given, probabilities).indices.tolist(),
+            find_label_issues(given, features=features, logits=logits).indices.tolist(),
+            find_label_issues(given.tolist(), probabilities.tolist()).mask.tolist(),
+            last_layer_gradients(features, logits, given, weight, "logits").tolist(),
+        ]
+
+    here, there = on_two_default_devices(found)
+    assert there == here
 
 
 @pytest.mark.parametrize("kind", NoiseKind)
@@ -64,12 +72,14 @@ def test_streams(kind: NoiseKind, few_digits: Dataset) -> None:
         stream = Stream(few_digits, Noise(kind, 0.0 if kind is NoiseKind.NONE else 0.3), seed=0)
         return [(part.samples.ids.tolist(), part.samples.images.double().sum().item()) for part in stream]
 
-    same_on_any_default_device(ids)
+    here, there = on_two_default_devices(ids)
+    assert there == here
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models(name: str) -> None:
-    same_on_any_default_device(lambda: next(build_model(name, (1, 32, 32), 3).parameters()).tolist())
+    here, there = on_two_default_devices(lambda: next(build_model(name, (1, 32, 32), 3).parameters()).tolist())
+    assert there == here
 
 
 @pytest.mark.parametrize("method", [name for name in STRATEGIES if name not in SIFTS])
@@ -84,7 +94,8 @@ def test_runs(method: str, few_digits: Dataset) -> None:
         finished.strategy.restore(state)
         return finished.result.accuracy_matrix, finished.result.purity
 
-    same_on_any_default_device(numbers)
+    here, there = on_two_default_devices(numbers)
+    assert there == here
 
 
 def test_theory(few_digits: Dataset) -> None:
@@ -95,9 +106,11 @@ def test_theory(few_digits: Dataset) -> None:
         finished = execute(config, few_digits, torch.device("cpu"))
         return repr(theory_report(finished, most_samples=10).as_dict())
 
-    same_on_any_default_device(report)
+    here, there = on_two_default_devices(report)
+    assert there == here
 
 
 def test_files_of_tensors() -> None:
     kept = {"a": torch.ones(2), "b": torch.zeros(0, 3)}
-    same_on_any_default_device(lambda: {name: tensor.tolist() for name, tensor in unpack(pack(kept)).items()})
+    here, there = on_two_default_devices(lambda: {name: tensor.tolist() for name, tensor in unpack(pack(kept)).items()})
+    assert there == here
